@@ -1,0 +1,59 @@
+"""Every error this package raises, in one tree; each message says what, where and what to do.
+
+No message text and no password ever appears in one of them: a ``state.db`` is full of private conversations, and
+exception texts end up in logs.
+"""
+
+from __future__ import annotations
+
+
+class HermesStoreError(Exception):
+    """Base of all errors of this package."""
+
+
+class NotFoundError(HermesStoreError, LookupError):
+    """A named session, message, lock or file does not exist."""
+
+
+class ConflictError(HermesStoreError):
+    """A value that must be unique is taken, or an identifier is ambiguous."""
+
+
+class StoreBusyError(HermesStoreError, TimeoutError):
+    """Somebody else held the write lock (or changed the file under a guarded read) for the whole time budget."""
+
+
+class SchemaBehindError(HermesStoreError):
+    """The file is older than the operation needs; the message names the command that upgrades it."""
+
+
+class SchemaTooNewError(HermesStoreError):
+    """A newer Hermes changed something this version relies on; nothing was touched."""
+
+
+class QueryError(HermesStoreError, ValueError):
+    """A search query holds nothing to search for."""
+
+
+class CorruptIndexError(HermesStoreError):
+    """A search index is damaged; the messages themselves are not affected."""
+
+
+class CorruptStoreError(HermesStoreError):
+    """A canonical table (sessions, messages, …) is damaged; nothing was written."""
+
+
+class NotAStoreError(HermesStoreError):
+    """The file is no Hermes ``state.db``: zeroed, not SQLite, or another program's database."""
+
+
+class ReadOnlyError(HermesStoreError):
+    """The file cannot be written, or cannot be read without writing beside it."""
+
+
+class UpgradeError(HermesStoreError):
+    """An upgrade or downgrade was refused or could not finish; the message says what is left and how to go on."""
+
+
+class MissingDependencyError(HermesStoreError, ImportError):
+    """An optional package or a capability of SQLite is missing; the message names the remedy."""

@@ -1,0 +1,1 @@
+"""SQLite: engines, journal policy, capabilities, and reading files of every released schema."""

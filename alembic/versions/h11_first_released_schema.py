@@ -1,0 +1,187 @@
+"""The first schema of a released Hermes (0.13.0 and 0.14.0): sessions, messages, state, and layout 0 of the indexes.
+
+On a file with history this creates what is missing and makes titles unique, for which duplicate titles are renamed:
+the newest session keeps the title, the others become "… #2", "… #3" in order of age, newest first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from alembic import op
+
+from hermes_store.migrations import ensure
+from hermes_store.migrations.search_objects import SearchIndex, create_on_empty_file
+from hermes_store.sqlite.shape import Layout
+
+revision = "h11"
+down_revision = None
+branch_labels = None
+depends_on = None
+
+TABLES = {
+    "schema_version": """CREATE TABLE schema_version (
+    version INTEGER NOT NULL
+)""",
+    "sessions": """CREATE TABLE sessions (
+    id TEXT PRIMARY KEY,
+    source TEXT NOT NULL,
+    user_id TEXT,
+    model TEXT,
+    model_config TEXT,
+    system_prompt TEXT,
+    parent_session_id TEXT REFERENCES sessions(id),
+    started_at REAL NOT NULL,
+    ended_at REAL,
+    end_reason TEXT,
+    message_count INTEGER DEFAULT 0,
+    tool_call_count INTEGER DEFAULT 0,
+    input_tokens INTEGER DEFAULT 0,
+    output_tokens INTEGER DEFAULT 0,
+    cache_read_tokens INTEGER DEFAULT 0,
+    cache_write_tokens INTEGER DEFAULT 0,
+    reasoning_tokens INTEGER DEFAULT 0,
+    billing_provider TEXT,
+    billing_base_url TEXT,
+    billing_mode TEXT,
+    estimated_cost_usd REAL,
+    actual_cost_usd REAL,
+    cost_status TEXT,
+    cost_source TEXT,
+    pricing_version TEXT,
+    title TEXT,
+    api_call_count INTEGER DEFAULT 0,
+    handoff_state TEXT,
+    handoff_platform TEXT,
+    handoff_error TEXT
+)""",
+    "messages": """CREATE TABLE messages (
+    id INTEGER PRIMARY KEY AUTOINCREMENT,
+    session_id TEXT NOT NULL REFERENCES sessions(id),
+    role TEXT NOT NULL,
+    content TEXT,
+    tool_call_id TEXT,
+    tool_calls TEXT,
+    tool_name TEXT,
+    timestamp REAL NOT NULL,
+    token_count INTEGER,
+    finish_reason TEXT,
+    reasoning TEXT,
+    reasoning_content TEXT,
+    reasoning_details TEXT,
+    codex_reasoning_items TEXT,
+    codex_message_items TEXT
+)""",
+    "state_meta": """CREATE TABLE state_meta (
+    key TEXT PRIMARY KEY,
+    value TEXT
+)""",
+}
+
+INDEXES = {
+    "idx_sessions_source": "CREATE INDEX idx_sessions_source ON sessions(source)",
+    "idx_sessions_parent": "CREATE INDEX idx_sessions_parent ON sessions(parent_session_id)",
+    "idx_sessions_started": "CREATE INDEX idx_sessions_started ON sessions(started_at DESC)",
+    "idx_messages_session": "CREATE INDEX idx_messages_session ON messages(session_id, timestamp)",
+    "idx_sessions_title_unique": "CREATE UNIQUE INDEX idx_sessions_title_unique ON sessions(title) WHERE title IS NOT NULL",
+}
+
+SEARCH = (
+    SearchIndex(
+        name="messages_fts",
+        layout=Layout.INLINE,
+        table="""CREATE VIRTUAL TABLE messages_fts USING fts5(
+    content
+)""",
+        triggers={
+            "messages_fts_insert": """CREATE TRIGGER messages_fts_insert AFTER INSERT ON messages BEGIN
+    INSERT INTO messages_fts(rowid, content) VALUES (
+        new.id,
+        COALESCE(new.content, '') || ' ' || COALESCE(new.tool_name, '') || ' ' || COALESCE(new.tool_calls, '')
+    );
+END""",
+            "messages_fts_delete": """CREATE TRIGGER messages_fts_delete AFTER DELETE ON messages BEGIN
+    DELETE FROM messages_fts WHERE rowid = old.id;
+END""",
+            "messages_fts_update": """CREATE TRIGGER messages_fts_update AFTER UPDATE ON messages BEGIN
+    DELETE FROM messages_fts WHERE rowid = old.id;
+    INSERT INTO messages_fts(rowid, content) VALUES (
+        new.id,
+        COALESCE(new.content, '') || ' ' || COALESCE(new.tool_name, '') || ' ' || COALESCE(new.tool_calls, '')
+    );
+END""",
+        },
+    ),
+    SearchIndex(
+        name="messages_fts_trigram",
+        layout=Layout.INLINE,
+        table="""CREATE VIRTUAL TABLE messages_fts_trigram USING fts5(
+    content,
+    tokenize='trigram'
+)""",
+        triggers={
+            "messages_fts_trigram_insert": """CREATE TRIGGER messages_fts_trigram_insert AFTER INSERT ON messages BEGIN
+    INSERT INTO messages_fts_trigram(rowid, content) VALUES (
+        new.id,
+        COALESCE(new.content, '') || ' ' || COALESCE(new.tool_name, '') || ' ' || COALESCE(new.tool_calls, '')
+    );
+END""",
+            "messages_fts_trigram_delete": """CREATE TRIGGER messages_fts_trigram_delete AFTER DELETE ON messages BEGIN
+    DELETE FROM messages_fts_trigram WHERE rowid = old.id;
+END""",
+            "messages_fts_trigram_update": """CREATE TRIGGER messages_fts_trigram_update AFTER UPDATE ON messages BEGIN
+    DELETE FROM messages_fts_trigram WHERE rowid = old.id;
+    INSERT INTO messages_fts_trigram(rowid, content) VALUES (
+        new.id,
+        COALESCE(new.content, '') || ' ' || COALESCE(new.tool_name, '') || ' ' || COALESCE(new.tool_calls, '')
+    );
+END""",
+        },
+    ),
+)
+
+
+def upgrade() -> None:
+    """Make the file at least this schema."""
+    ensure.tables(TABLES)
+    _make_titles_unique()
+    ensure.indexes(INDEXES)
+    create_on_empty_file(op.get_bind(), SEARCH, ensure.report())
+    ensure.reached(11)
+
+
+def downgrade() -> None:
+    """Refuse: Hermes owns what this revision made."""
+    ensure.refuse_downgrade(revision)
+
+
+def _make_titles_unique() -> None:
+    bind = op.get_bind()
+    if bind.exec_driver_sql("SELECT 1 FROM sqlite_master WHERE name = 'idx_sessions_title_unique'").first():
+        return
+    duplicates = bind.exec_driver_sql(
+        "SELECT title FROM sessions WHERE title IS NOT NULL GROUP BY title HAVING count(*) > 1 ORDER BY title"
+    ).all()
+    renamed = 0
+    for (title,) in duplicates:
+        # Timestamps may be anything in an old file; typeof() keeps numbers and text apart in the order.
+        older = bind.exec_driver_sql(
+            "SELECT rowid FROM sessions WHERE title = ?"
+            " ORDER BY typeof(started_at) IN ('real', 'integer') DESC, started_at DESC, rowid DESC LIMIT -1 OFFSET 1",
+            (title,),
+        ).all()
+        for (rowid,), free in zip(older, _free_titles(title), strict=False):
+            bind.exec_driver_sql("UPDATE sessions SET title = ? WHERE rowid = ?", (free, rowid))
+            renamed += 1
+    if renamed:
+        ensure.report().note(f"{renamed} sessions had the title of another one and got a number behind it")
+
+
+def _free_titles(title: str) -> Iterator[str]:
+    bind = op.get_bind()
+    number = 2
+    while True:
+        candidate = f"{title} #{number}"
+        if bind.exec_driver_sql("SELECT 1 FROM sessions WHERE title = ?", (candidate,)).first() is None:
+            yield candidate
+        number += 1

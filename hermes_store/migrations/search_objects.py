@@ -1,0 +1,321 @@
+"""Laying out the search indexes: which texts are there, what is wrong with them, and the swap to the right ones.
+
+An index never changes its layout in place. The swap is one short transaction: the old tables are unhooked and their
+shadow tables renamed (nothing is copied), the new empty tables, views and triggers are created, and a pair of markers
+says which message ids are not indexed yet. From that moment any Hermes and we search the file completely (the ids
+between the markers by scanning), and `hermes_store.migrations.pending` fills the index in small steps, then empties
+the renamed tables. Marker keys, trash names and gating are Hermes's own, so either side can go on where the other
+stopped.
+
+Both indexes are always swapped together: one marker pair gates the triggers of both, so filling one while the other is
+complete would let the complete one miss deletions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from sqlalchemy import Connection
+
+from hermes_store.migrations.report import UpgradeReport
+from hermes_store.sqlite import shape as keys
+from hermes_store.sqlite.capabilities import REMEDIES, probe
+from hermes_store.sqlite.shape import CJK_INDEX, TRASH_PREFIX, WORD_INDEX, Layout, Shape, inspect, text_digest
+from hermes_store.sqlite.views import quoted
+
+#: Characters of a tool row's content that layouts 2 and 3 index (Hermes's figure).
+TOOL_TEXT_LIMIT = 8192
+
+#: Hermes's first schema version whose search objects are known; it rebuilds older ones itself.
+_FIRST_KNOWN_VERSION = 11
+
+#: Shadow tables of FTS5, with the columns by which they are told from a user's table of the same name.
+_SHADOW_COLUMNS: Mapping[str, frozenset[str]] = {
+    "data": frozenset({"id", "block"}),
+    "idx": frozenset({"segid", "term", "pgno"}),
+    "docsize": frozenset({"id", "sz"}),
+    "config": frozenset({"k", "v"}),
+    "content": frozenset({"id", "c0"}),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class SearchIndex:
+    """The exact texts of one search index in one layout.
+
+    Attributes:
+        name: The virtual table's name.
+        layout: The layout these texts belong to.
+        table: Its ``CREATE VIRTUAL TABLE`` text.
+        triggers: Trigger name to CREATE text.
+        view: The ``CREATE VIEW`` text of ``<name>_src``; None when the layout needs none.
+    """
+
+    name: str
+    layout: Layout
+    table: str
+    triggers: Mapping[str, str]
+    view: str | None = None
+
+    def differences(self, shape: Shape) -> dict[tuple[str, str], str]:
+        """Find triggers and views whose stored text is not exactly ours.
+
+        Args:
+            shape: The file's shape.
+
+        Returns:
+            ``(type, name)`` to the text it must have.
+        """
+        wanted = {("trigger", name): text for name, text in self.triggers.items()}
+        if self.view is not None:
+            wanted["view", f"{self.name}_src"] = self.view
+        return {key: text for key, text in wanted.items() if shape.objects.get(key) != text}
+
+
+def create_on_empty_file(connection: Connection, indexes: Sequence[SearchIndex], report: UpgradeReport) -> None:
+    """Give a file without messages the indexes of a release's fresh file; leave any other file alone.
+
+    Args:
+        connection: A connection inside a write transaction.
+        indexes: The release's indexes.
+        report: Where to say what the SQLite library cannot do.
+    """
+    if connection.exec_driver_sql("SELECT 1 FROM messages LIMIT 1").first() is not None:
+        return
+    shape = inspect(connection)
+    order = list(Layout)
+    older = any(
+        order.index(_layout(shape, index.name)) < order.index(index.layout)
+        or _layout(shape, index.name) is Layout.ABSENT
+        for index in indexes
+    )
+    if older and not hands_off(shape) and _capable(connection, shape, report):
+        swap(connection, indexes)
+
+
+def lay_out(connection: Connection, indexes: Sequence[SearchIndex], report: UpgradeReport) -> None:
+    """Bring the search indexes of any file to the given layout.
+
+    Args:
+        connection: A connection inside a write transaction.
+        indexes: The indexes to have.
+        report: Where to say what was done, or why not.
+    """
+    shape = inspect(connection)
+    detach_foreign_tokenizer(connection, shape, report)
+    if hands_off(shape):
+        unknown = ", ".join(shape.word.unknown_parts + shape.trigram.unknown_parts)
+        report.leave_pending(f"search index left alone and not used: {unknown} was written by a Hermes unknown to us")
+        return
+    if not _capable(connection, shape, report):
+        _narrow_update_triggers(connection, shape)
+        return
+    reason = why_swap(connection, shape, indexes)
+    if reason is not None:
+        swap(connection, indexes)
+        report.note(f"search indexes laid out anew: {reason}")
+        return
+    for index in indexes:
+        for (kind, name), text in index.differences(shape).items():
+            connection.exec_driver_sql(f"DROP {kind} IF EXISTS {quoted(name)}")
+            connection.exec_driver_sql(text)
+            report.note(f"{kind} {name} put back to the text of layout {index.layout.value}")
+    _drop_meta(connection, shape, keys.TOOL_HIGH_WATER_KEY)  # no trigger reads it any more
+
+
+def hands_off(shape: Shape) -> bool:
+    """True when a search object has a text no known release wrote: a newer Hermes would fight over it.
+
+    Args:
+        shape: The file's shape.
+    """
+    ancient = shape.schema_version is not None and shape.schema_version < _FIRST_KNOWN_VERSION
+    return not ancient and (shape.word.unknown or shape.trigram.unknown)
+
+
+def why_swap(  # noqa: PLR0911 - one per reason
+    connection: Connection, shape: Shape, indexes: Sequence[SearchIndex]
+) -> str | None:
+    """Say why the indexes cannot stay as they are.
+
+    Args:
+        connection: A connection inside a transaction.
+        shape: The file's shape.
+        indexes: The indexes to have.
+
+    Returns:
+        The reason; None when what is there can stay (it may still need filling, or a trigger's text put back).
+    """
+    if shape.stale:
+        return "they were detached after damage"
+    for index in indexes:
+        found = shape.word if index.name == WORD_INDEX else shape.trigram
+        if found.layout is not index.layout and _differs(shape, index):
+            return f"{index.name} is in layout {found.layout.value}"
+        if not _same_feed(found.parts, index) and (
+            found.name != WORD_INDEX or not found.fed_consistently or _has_long_tool_rows(connection)
+        ):
+            return f"{index.name} was fed by other triggers than its layout needs"
+    if keys.PROGRESS_KEY in shape.meta and keys.HIGH_WATER_KEY not in shape.meta:
+        return "a fill marker was left alone"
+    if shape.rebuild is not None:
+        progress, high_water = shape.rebuild
+        if keys.PROGRESS_KEY not in shape.meta:
+            return "a fill was pending without its position"
+        gap = f"SELECT 1 FROM {WORD_INDEX}_docsize WHERE id > ? AND id <= ? LIMIT 1"
+        if connection.exec_driver_sql(gap, (progress, high_water)).first() is not None:
+            return "ids that count as not indexed are in the index"
+    return None
+
+
+def swap(connection: Connection, indexes: Sequence[SearchIndex]) -> None:
+    """Replace the search indexes by empty ones and say, by markers, which ids have to be filled in.
+
+    Args:
+        connection: A connection inside a write transaction.
+        indexes: The new indexes; both of them, always.
+    """
+    shape = inspect(connection)
+    for index in indexes:
+        for action in ("insert", "delete", "update"):
+            connection.exec_driver_sql(f"DROP TRIGGER IF EXISTS {index.name}_{action}")
+        connection.exec_driver_sql(f"DROP VIEW IF EXISTS {index.name}_src")
+    _retire(connection, shape, [index.name for index in indexes])
+    for index in indexes:
+        if index.view is not None:
+            connection.exec_driver_sql(index.view)
+        connection.exec_driver_sql(index.table)
+        for text in index.triggers.values():
+            connection.exec_driver_sql(text)
+    _drop_meta(
+        connection,
+        shape,
+        keys.STALE_KEY, keys.OPTIMIZE_KEY, keys.TOOL_HIGH_WATER_KEY, keys.STORAGE_VERSION_KEY,
+        keys.HIGH_WATER_KEY, keys.PROGRESS_KEY,
+    )  # fmt: skip
+    connection.exec_driver_sql("DELETE FROM state_meta WHERE key = 'fts_rebuild_deferral'")
+    high_water = connection.exec_driver_sql("SELECT MAX(id) FROM messages").scalar_one()
+    if high_water is not None and indexes[0].layout is not Layout.INLINE:
+        for key, value in ((keys.HIGH_WATER_KEY, high_water), (keys.PROGRESS_KEY, 0)):
+            connection.exec_driver_sql("INSERT INTO state_meta (key, value) VALUES (?, ?)", (key, str(value)))
+
+
+def detach_foreign_tokenizer(connection: Connection, shape: Shape, report: UpgradeReport) -> None:
+    """Take the triggers of ``messages_fts_cjk`` off when its tokenizer is not here, as Hermes does.
+
+    With them, every insert on this SQLite fails with "no such tokenizer".
+
+    Args:
+        connection: A connection inside a write transaction.
+        shape: The file's shape.
+        report: Where to say so.
+    """
+    live = [f"{CJK_INDEX}_{action}" for action in ("insert", "delete", "update")]
+    live = [name for name in live if shape.has("trigger", name)]
+    if not live or not probe(connection, shape).foreign_tokenizers:
+        return
+    connection.exec_driver_sql(
+        "INSERT INTO state_meta (key, value) VALUES (?, '1') ON CONFLICT (key) DO UPDATE SET value = '1'",
+        (keys.CJK_STALE_KEY,),
+    )
+    for name in live:
+        connection.exec_driver_sql(f"DROP TRIGGER {quoted(name)}")
+    report.note(
+        "messages_fts_cjk detached: its tokenizer is not available here, and its triggers made every write fail "
+        "(Hermes rebuilds it on a host that has the tokenizer)"
+    )
+
+
+def _layout(shape: Shape, name: str) -> Layout:
+    return shape.word.layout if name == WORD_INDEX else shape.trigram.layout
+
+
+def _differs(shape: Shape, index: SearchIndex) -> bool:
+    stored = shape.objects.get(("table", index.name))
+    return stored is None or text_digest(stored) != text_digest(index.table)
+
+
+def _same_feed(parts: Mapping[str, str], index: SearchIndex) -> bool:
+    return set(parts) >= set(index.triggers) and set(parts.values()) == {index.layout.value}
+
+
+def _has_long_tool_rows(connection: Connection) -> bool:
+    """Only those can differ between the triggers of layouts 1 to 3: a row that was changed may be indexed too far."""
+    cut = f"length(CAST(content AS BLOB)) > {TOOL_TEXT_LIMIT} OR instr(content, char(0)) > 0"  # substr() stops at a NUL
+    return (
+        connection.exec_driver_sql(f"SELECT 1 FROM messages WHERE role = 'tool' AND ({cut}) LIMIT 1").first()
+        is not None
+    )
+
+
+def _capable(connection: Connection, shape: Shape, report: UpgradeReport) -> bool:
+    able = probe(connection, shape)
+    for name in ("fts5", "trigram"):
+        if not getattr(able, name):
+            report.leave_pending(
+                f"search indexes: this SQLite ({able.sqlite_version}) has no {name}: {REMEDIES[name]}; "
+                "then run the upgrade again"
+            )
+            return False
+    return True
+
+
+def _narrow_update_triggers(connection: Connection, shape: Shape) -> None:
+    """Keep layout 0's update triggers from firing for columns they do not index.
+
+    Every later step that touches a message would otherwise index it again, or fail where FTS5 is missing. The new
+    texts are those that release 0.20.0 puts there.
+    """
+    for found in (shape.word, shape.trigram):
+        name = f"{found.name}_update"
+        stored = shape.objects.get(("trigger", name), "")
+        broad = f"CREATE TRIGGER {name} AFTER UPDATE ON messages BEGIN"
+        if found.parts.get(name) == "0" and stored.startswith(broad):
+            narrow = f"CREATE TRIGGER {name}\nAFTER UPDATE OF content, tool_name, tool_calls ON messages BEGIN"
+            connection.exec_driver_sql(f"DROP TRIGGER {name}")
+            connection.exec_driver_sql(stored.replace(broad, narrow, 1))
+
+
+def _retire(connection: Connection, shape: Shape, names: Sequence[str]) -> None:
+    """Unhook virtual tables without reading them (they may be damaged, huge, or of a missing tokenizer).
+
+    DROP TABLE would empty the shadow tables in one long transaction, and fails on an index that cannot be opened. So
+    the tables' rows go from the schema, and the shadow tables, ordinary ones now, are renamed.
+    """
+    connection.exec_driver_sql("PRAGMA writable_schema=ON")
+    try:
+        for name in names:
+            connection.exec_driver_sql(
+                "DELETE FROM sqlite_master WHERE type = 'table' AND name = ? AND sql LIKE 'CREATE VIRTUAL TABLE%'",
+                (name,),
+            )
+    finally:
+        connection.exec_driver_sql("PRAGMA writable_schema=RESET")
+    # The legacy form does not rewrite (or trip over) views and triggers of other programs.
+    connection.exec_driver_sql("PRAGMA legacy_alter_table=ON")
+    try:
+        for name in names:
+            for suffix, columns in _SHADOW_COLUMNS.items():
+                shadow = f"{name}_{suffix}"
+                live = shape.columns.get(shadow, {}).keys()
+                # A content table has one column per indexed column; the others are fixed.
+                if columns == live or (suffix == "content" and columns <= live):
+                    parked = _free_name(shape, shadow)
+                    connection.exec_driver_sql(f"ALTER TABLE {quoted(shadow)} RENAME TO {quoted(parked)}")
+    finally:
+        connection.exec_driver_sql("PRAGMA legacy_alter_table=OFF")
+
+
+def _free_name(shape: Shape, shadow: str) -> str:
+    name, number = f"{TRASH_PREFIX}{shadow}", 1
+    while shape.has("table", name):
+        number += 1
+        name = f"{TRASH_PREFIX}{number}_{shadow}"
+    return name
+
+
+def _drop_meta(connection: Connection, shape: Shape, *names: str) -> None:
+    for name in names:
+        if name in shape.meta:
+            connection.exec_driver_sql("DELETE FROM state_meta WHERE key = ?", (name,))

@@ -1,0 +1,51 @@
+"""Real files for every test: copies of files that released versions of Hermes wrote.
+
+They live outside the project (``../shared/fixtures``); where they are missing, the tests that need them are skipped
+and the run says so at its end. ``HERMES_STORE_FIXTURES`` names another folder.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+FIXTURES = Path(os.environ.get("HERMES_STORE_FIXTURES", Path(__file__).parents[2] / "shared" / "fixtures"))
+HAVE_FIXTURES = FIXTURES.is_dir()
+
+#: Every released file, as a path below the fixtures folder.
+RELEASED = sorted(str(path.relative_to(FIXTURES)) for path in FIXTURES.glob("**/*.db")) if HAVE_FIXTURES else []
+#: Those that hold sessions and messages (one holds nothing but a delegation table).
+STORES = [name for name in RELEASED if "async-delegations-only" not in name]
+#: One file per release, with nothing else done to it.
+FRESH = [name for name in RELEASED if "/" not in name]
+
+Released = Callable[[str], Path]
+
+
+@pytest.fixture
+def released(tmp_path: Path) -> Released:
+    """Copy a released file, with its write-ahead log if it has one, and give the path of the copy."""
+
+    def copy(name: str) -> Path:
+        source = FIXTURES / name
+        if not source.exists():
+            pytest.skip(f"no released files here: {source} is missing")
+        target = tmp_path / "home" / "state.db"
+        target.parent.mkdir(parents=True, exist_ok=True)
+        for suffix in ("", "-wal", "-journal"):
+            if (side := source.with_name(source.name + suffix)).exists():
+                shutil.copyfile(side, target.with_name(target.name + suffix))
+                target.with_name(target.name + suffix).chmod(0o600)
+        return target
+
+    return copy
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Say it aloud when the real files were not there."""
+    if not HAVE_FIXTURES:
+        terminalreporter.write_sep("!", f"NO RELEASED FILES in {FIXTURES}: every test on a real file was skipped")

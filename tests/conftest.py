@@ -8,10 +8,24 @@ from __future__ import annotations
 
 import os
 import shutil
+import sqlite3
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+
+if os.environ.get("HERMES_STORE_TEST_SQLITE") == "pysqlite3":
+    # The whole suite on another SQLite library: everything in this process that asks for sqlite3 gets it instead.
+    import pysqlite3
+    import pysqlite3.dbapi2
+
+    for module in (pysqlite3, pysqlite3.dbapi2):
+        for name in dir(sqlite3):
+            if name.startswith("SQLITE_") and not hasattr(module, name):
+                setattr(module, name, getattr(sqlite3, name))
+    sys.modules["sqlite3"] = pysqlite3
+    sys.modules["sqlite3.dbapi2"] = pysqlite3.dbapi2
 
 FIXTURES = Path(os.environ.get("HERMES_STORE_FIXTURES", Path(__file__).parents[2] / "shared" / "fixtures"))
 HAVE_FIXTURES = FIXTURES.is_dir()
@@ -46,6 +60,7 @@ def released(tmp_path: Path) -> Released:
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """Say it aloud when the real files were not there."""
+    """Say which SQLite was tested, and aloud when the real files were not there."""
+    terminalreporter.write_line(f"SQLite {sys.modules['sqlite3'].sqlite_version} ({sys.modules['sqlite3'].__name__})")
     if not HAVE_FIXTURES:
         terminalreporter.write_sep("!", f"NO RELEASED FILES in {FIXTURES}: every test on a real file was skipped")

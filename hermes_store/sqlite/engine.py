@@ -27,7 +27,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import Any, Literal
 
 from sqlalchemy import Connection, Engine, create_engine, event
 from sqlalchemy.engine.interfaces import DBAPIConnection
@@ -159,12 +159,28 @@ def own_transactions(engine: Engine, *, timeout: float = DEFAULT_TIMEOUT, read_o
     def begin(connection: Connection) -> None:
         options = connection.get_execution_options()
         mode = options.get(BEGIN_OPTION, "deferred")
-        if mode == "none":
-            return
-        if mode == "deferred":
-            connection.exec_driver_sql("BEGIN")
-            return
-        _begin_immediate(connection, float(options.get(TIMEOUT_OPTION, timeout)), restore=timeout)
+        if mode != "none":
+            begin_now(connection, mode, float(options.get(TIMEOUT_OPTION, timeout)), restore=timeout)
+
+
+def begin_now(
+    connection: Connection, mode: Literal["deferred", "immediate"], timeout: float, *, restore: float | None = None
+) -> None:
+    """Say BEGIN; for a writer, wait for the lock.
+
+    Args:
+        connection: A connection whose driver has no transaction open.
+        mode: Which BEGIN.
+        timeout: Seconds to wait for the write lock.
+        restore: Seconds of SQLite's own busy handler afterwards; the same when not given.
+
+    Raises:
+        StoreBusyError: The lock was not free in time.
+    """
+    if mode == "immediate":
+        _begin_immediate(connection, timeout, restore=timeout if restore is None else restore)
+    else:
+        connection.exec_driver_sql("BEGIN")
 
 
 def is_busy(error: BaseException) -> bool:

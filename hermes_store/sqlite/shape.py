@@ -33,7 +33,7 @@ OPTIMIZE_KEY = "fts_optimize_available"
 UID_DONE_KEY = "message_uid_backfill"
 UID_POSITION_KEY = "message_uid_backfill_id"
 GENERATION_KEY = "db_file_generation"
-_SEARCH_KEYS = (
+SEARCH_KEYS = (
     STALE_KEY,
     CJK_STALE_KEY,
     HIGH_WATER_KEY,
@@ -202,10 +202,8 @@ def inspect(connection: Connection) -> Shape:
         versions = tuple(row[0] for row in rows)
     meta: dict[str, str] = {}
     if {"key", "value"} <= columns.get("state_meta", {}).keys():
-        marks = ", ".join("?" * len(_SEARCH_KEYS))
-        rows = connection.exec_driver_sql(
-            f"SELECT key, value FROM main.state_meta WHERE key IN ({marks})", _SEARCH_KEYS
-        )
+        marks = ", ".join("?" * len(SEARCH_KEYS))
+        rows = connection.exec_driver_sql(f"SELECT key, value FROM main.state_meta WHERE key IN ({marks})", SEARCH_KEYS)
         meta = {str(key): str(value) for key, value in rows if value is not None}
     return Shape(
         schema_cookie=_pragma(connection, "schema_version"),

@@ -1,0 +1,1 @@
+"""Looking after a file: what it is like, and whether it is sound."""

@@ -1,0 +1,202 @@
+"""What the repositories return: frozen dataclasses, detached from any session, the same on every schema and engine.
+
+Timestamps are floats, epoch seconds as stored; the property with ``_at`` beside each gives an aware datetime in UTC.
+``problems`` lists what was wrong with a row's cells (``"started_at: str instead of a number"``); such a cell is None
+or replaced text, and the row is shown all the same.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, Literal
+
+from hermes_store.cells import aware
+
+#: What a session is to its parent.
+Kind = Literal["root", "branch", "compression", "reset", "delegate", "tool"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SessionInfo:
+    """One row of ``sessions``.
+
+    Attributes:
+        id: The session's id.
+        source: The platform it came from, such as ``cli`` or ``telegram``.
+        title: Its title, unique in the file; None when it has none.
+        title_source: Who gave the title: ``user``, ``llm`` or ``derived``; None counts as ``user``.
+        model: The model's name.
+        model_config: The decoded JSON object; raw text when it is broken (then `problems` says so).
+        system_prompt: The system prompt, from wherever the schema keeps it.
+        parent_session_id: The session it came from; what it is to it is `hermes_store.lineage`'s to say.
+        user_id: The platform's user.
+        session_key: The gateway's key of the chat.
+        display_name: The chat's name.
+        cwd: The working directory.
+        git_branch: The branch checked out there.
+        profile_name: The Hermes profile that wrote it.
+        started: When it started, epoch seconds.
+        ended: When it ended, epoch seconds; None while it is open.
+        end_reason: Why it ended, such as ``compression`` or ``branched``.
+        last_activity: Epoch seconds, as Hermes noted it; may lag behind the messages.
+        message_count: Live messages, as counted by the writers.
+        tool_call_count: Tool calls, as counted by the writers.
+        input_tokens: Tokens read by the model, without those from its cache.
+        output_tokens: Tokens written by the model.
+        cache_read_tokens: Tokens read from the provider's cache.
+        cache_write_tokens: Tokens written to the provider's cache.
+        reasoning_tokens: Tokens spent on reasoning.
+        estimated_cost_usd: US dollars; worth what `cost_status` says.
+        actual_cost_usd: US dollars as billed; 0 means free, None unknown.
+        cost_status: How far the cost can be trusted.
+        archived: Put away by the user or by age.
+        pinned: Kept at the top, and from being pruned.
+        hidden: Not to be listed.
+        problems: What was wrong with the row's cells.
+    """
+
+    id: str
+    source: str | None
+    title: str | None
+    title_source: str | None
+    model: str | None
+    model_config: Any
+    system_prompt: str | None
+    parent_session_id: str | None
+    user_id: str | None
+    session_key: str | None
+    display_name: str | None
+    cwd: str | None
+    git_branch: str | None
+    profile_name: str | None
+    started: float | None
+    ended: float | None
+    end_reason: str | None
+    last_activity: float | None
+    message_count: int | None
+    tool_call_count: int | None
+    input_tokens: int | None
+    output_tokens: int | None
+    cache_read_tokens: int | None
+    cache_write_tokens: int | None
+    reasoning_tokens: int | None
+    estimated_cost_usd: float | None
+    actual_cost_usd: float | None
+    cost_status: str | None
+    archived: bool
+    pinned: bool
+    hidden: bool
+    problems: tuple[str, ...] = ()
+
+    @property
+    def started_at(self) -> datetime | None:
+        """When it started, aware, in UTC."""
+        return aware(self.started)
+
+    @property
+    def ended_at(self) -> datetime | None:
+        """When it ended, aware, in UTC; None while it is open."""
+        return aware(self.ended)
+
+    @property
+    def last_activity_at(self) -> datetime | None:
+        """The last activity Hermes noted, aware, in UTC."""
+        return aware(self.last_activity)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SessionSummary:
+    """One conversation in a listing: a head (root, branch or reset) and the tip of its compression chain.
+
+    Attributes:
+        id: The tip's id: where the conversation goes on.
+        root_id: The head's id; the same as `id` when it was never compressed.
+        kind: What the head is to its parent.
+        source: The head's platform.
+        title: The tip's title, else the head's.
+        model: The tip's model.
+        started: When the head started, epoch seconds.
+        last_activity: The newest message of any member, else the latest start, epoch seconds.
+        end_reason: Why the tip ended; None while it is open.
+        message_count: Live messages of the tip, as counted by the writers.
+        archived: Put away by the user or by age.
+        pinned: Kept at the top.
+        hidden: Not to be listed.
+        preview: The beginning of the head's first user message, at most 63 characters, on one line.
+        problems: What was wrong with the rows' cells.
+    """
+
+    id: str
+    root_id: str
+    kind: Kind
+    source: str | None
+    title: str | None
+    model: str | None
+    started: float | None
+    last_activity: float | None
+    end_reason: str | None
+    message_count: int | None
+    archived: bool
+    pinned: bool
+    hidden: bool
+    preview: str | None
+    problems: tuple[str, ...] = ()
+
+    @property
+    def started_at(self) -> datetime | None:
+        """When the head started, aware, in UTC."""
+        return aware(self.started)
+
+    @property
+    def last_activity_at(self) -> datetime | None:
+        """The last activity, aware, in UTC."""
+        return aware(self.last_activity)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MessageInfo:
+    """One row of ``messages``.
+
+    Attributes:
+        id: The message's id; ids rise in the order of writing.
+        session_id: The session it belongs to.
+        role: ``user``, ``assistant``, ``tool``, ``system`` or whatever was stored.
+        content: The decoded content: text, or the list or object of a multimodal message.
+        text: Its text: the text parts of a multimodal message joined by line breaks.
+        tool_name: The tool that answered.
+        tool_calls: The decoded calls of an assistant's turn; raw text when they are broken.
+        tool_call_id: The call a tool row answers.
+        timestamp: Epoch seconds.
+        token_count: Tokens, as counted by the writer.
+        finish_reason: Why the model stopped.
+        reasoning: The model's reasoning, where it was kept.
+        active: Part of the live conversation.
+        compacted: Left the live conversation by compaction (with ``active`` false); false for a rewound row.
+        display_kind: How a user interface shows it; ``hidden`` means not at all.
+        message_uid: A name that stays when the row is copied; None on files below schema 31.
+        problems: What was wrong with the row's cells.
+    """
+
+    id: int
+    session_id: str
+    role: str | None
+    content: Any
+    text: str
+    tool_name: str | None
+    tool_calls: Any
+    tool_call_id: str | None
+    timestamp: float | None
+    token_count: int | None
+    finish_reason: str | None
+    reasoning: str | None
+    active: bool
+    compacted: bool
+    display_kind: str | None
+    message_uid: str | None
+    problems: tuple[str, ...] = ()
+
+    @property
+    def timestamp_at(self) -> datetime | None:
+        """When it was written, aware, in UTC."""
+        return aware(self.timestamp)

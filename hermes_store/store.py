@@ -1,0 +1,390 @@
+"""The store: one file (or an application's engine), its units of work, and the repositories inside them.
+
+`HermesStore` holds no state of its own but the engine and what it learned about the file; every answer comes from a
+transaction, short or the caller's. Reading goes through `hermes_store.sqlite.views`, so files of every released schema
+look alike; writing needs the columns of schema 31 and says so before the first statement.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import ModuleType, TracebackType
+from typing import Any, Literal, Self
+
+from sqlalchemy import URL, Connection, Engine, event
+from sqlalchemy.exc import DatabaseError
+from sqlalchemy.orm import Session
+
+from hermes_store import migrations
+from hermes_store.errors import NotFoundError, ReadOnlyError, SchemaBehindError
+from hermes_store.lineage import LineageRepository
+from hermes_store.messages import MessageRepository
+from hermes_store.meta import MetaRepository
+from hermes_store.migrations.preflight import require_known, require_store
+from hermes_store.models import Base
+from hermes_store.scope import OpenScope
+from hermes_store.search.execute import explain, search
+from hermes_store.search.filters import make_filters
+from hermes_store.search.records import SearchPage, SearchPlan
+from hermes_store.sessions import SessionRepository
+from hermes_store.sqlite.backup import backup_to
+from hermes_store.sqlite.capabilities import Capabilities, probe
+from hermes_store.sqlite.engine import BEGIN_OPTION, DEFAULT_TIMEOUT, begin_now, busy_as_typed, make_engine, read_text
+from hermes_store.sqlite.readonly import Reader, explain_open_error, open_reader, require_file
+from hermes_store.sqlite.shape import Shape, inspect
+from hermes_store.sqlite.views import fit_connection, shadow_views
+from hermes_store.target import resolve_target
+
+log = logging.getLogger("hermes_store")
+
+Migrate = Literal["auto", "check", "off"]
+
+
+class UnitOfWork:
+    """The repositories inside one transaction.
+
+    Attributes:
+        session: The SQLAlchemy session, for ORM queries of your own.
+        sessions, messages, lineage, meta: The repositories.
+        shape: What the file is like, as this transaction sees it.
+    """
+
+    def __init__(self, session: Session, shape: Shape) -> None:
+        self.session = session
+        self.shape = shape
+        scope = OpenScope(session)
+        self.sessions = SessionRepository(scope)
+        self.messages = MessageRepository(scope)
+        self.lineage = LineageRepository(scope)
+        self.meta = MetaRepository(scope)
+
+    def search(self, query: str, **filters: Any) -> SearchPage:
+        """Search messages in this transaction; see `HermesStore.search`.
+
+        Args:
+            query: The query.
+            filters: The keyword arguments of `HermesStore.search`.
+        """
+        connection = self.session.connection()
+        able = probe(connection, self.shape)
+        return search(connection, query, self._filters(filters), shape=self.shape, fts5=able.fts5, trigram=able.trigram)
+
+    def explain(self, query: str, **filters: Any) -> SearchPlan:
+        """Say how a search would run; see `HermesStore.explain`.
+
+        Args:
+            query: The query.
+            filters: The keyword arguments of `HermesStore.search`.
+        """
+        connection = self.session.connection()
+        able = probe(connection, self.shape)
+        return explain(
+            connection, query, self._filters(filters), shape=self.shape, fts5=able.fts5, trigram=able.trigram
+        )
+
+    def _filters(self, given: dict[str, Any]) -> Any:
+        lineage_of = given.pop("lineage_of", None)
+        if lineage_of is not None:
+            root = self.lineage.root(lineage_of)
+            family = [root, *self.lineage.descendants(root)]
+            allowed = given.get("session_ids")
+            given["session_ids"] = family if allowed is None else [one for one in family if one in set(allowed)]
+        return make_filters(**given)
+
+
+class HermesStore:
+    """A Hermes ``state.db``, typed.
+
+    Serves many threads; after ``fork()`` a child opens its own.
+
+    Args:
+        engine: A SQLite engine that the application owns. `close` leaves it open, and nothing is added to it: BEGIN
+            is said by each unit of work, where the engine has not begun by itself.
+    """
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+        self._reader: Reader | None = None
+        self._path: Path | None = None
+        self._owns = False
+        self._timeout = DEFAULT_TIMEOUT
+        self._read_only = False
+        self._driver: ModuleType | None = None
+        self._reopen = threading.Lock()
+        self.sessions = SessionRepository(self)
+        self.messages = MessageRepository(self)
+        self.lineage = LineageRepository(self)
+        self.meta = MetaRepository(self)
+
+    @classmethod
+    def open(
+        cls,
+        target: str | os.PathLike[str] | URL | None = None,
+        *,
+        read_only: bool = False,
+        migrate: Migrate = "check",
+        driver: ModuleType | None = None,
+        profile: str | None = None,
+        timeout: float = DEFAULT_TIMEOUT,
+    ) -> Self:
+        """Open a store; costs nothing in proportion to the file.
+
+        Args:
+            target: A path, a ``sqlite:///`` URL, or None: ``$HERMES_STORE_URL``, else ``$HERMES_HOME/state.db``, else
+                ``~/.hermes/state.db``.
+            read_only: Change nothing, not a byte of the file or its write-ahead log.
+            migrate: ``"auto"`` upgrades, creating a missing file; ``"check"`` raises when the file is behind;
+                ``"off"`` opens what is there, of any released schema.
+            driver: A DBAPI module other than the standard library's; see `hermes_store.sqlite.engine` for the risk.
+            profile: A Hermes profile, instead of a target.
+            timeout: Seconds to wait for the write lock.
+
+        Raises:
+            NotFoundError: There is no file, and ``migrate`` is not ``"auto"``.
+            NotAStoreError, CorruptStoreError: The file is no store, or damaged.
+            SchemaBehindError: The file is behind, and ``migrate`` is ``"check"``.
+            SchemaTooNewError: A newer Hermes changed something this version relies on.
+            ReadOnlyError: The file cannot be read without writing beside it.
+            StoreBusyError: Somebody held the lock for the whole time.
+            ValueError: ``migrate`` is unknown, or upgrades a file that was to be read only.
+        """
+        if migrate not in {"auto", "check", "off"}:
+            raise ValueError(f"migrate must be 'auto', 'check' or 'off', not {migrate!r}")
+        if migrate == "auto" and read_only:
+            raise ValueError("migrate='auto' writes; use 'check' or 'off' with read_only=True")
+        path = resolve_target(target, profile=profile)
+        if migrate == "auto":
+            migrations.upgrade(path, driver=driver, timeout=timeout, thorough=False)
+        elif migrate == "check":
+            _require_current(path, driver)
+        if read_only:
+            reader = open_reader(path, driver=driver, timeout=timeout)
+            store = cls(reader.engine)
+            store._reader = reader
+        else:
+            require_file(path)
+            store = cls(make_engine(path, driver=driver, timeout=timeout))
+        store._path, store._owns, store._timeout = path, True, timeout
+        store._read_only, store._driver = read_only, driver
+        try:
+            require_known(path, require_store(path, store._engine))
+        except BaseException:
+            store.close()
+            raise
+        return store
+
+    @property
+    def path(self) -> Path | None:
+        """The file; None when an application's engine was given."""
+        return self._path
+
+    @contextmanager
+    def read(self) -> Iterator[UnitOfWork]:
+        """One read transaction: everything inside sees one state of the file.
+
+        Yields:
+            The unit of work; writing in it raises `ReadOnlyError`.
+        """
+        with self._connect("deferred") as (connection, shape), Session(connection, autoflush=False) as session:
+            event.listen(session, "before_flush", _refuse_to_write)
+            yield UnitOfWork(session, shape)
+        if self._reader is not None:
+            self._reader.confirm()
+
+    @contextmanager
+    def write(self) -> Iterator[UnitOfWork]:
+        """One write transaction: the lock is taken first, and committed when the block ends without an error.
+
+        Yields:
+            The unit of work.
+
+        Raises:
+            ReadOnlyError: The store was opened read-only.
+            SchemaBehindError: The file lacks columns of schema 31.
+            StoreBusyError: The lock was not free in time.
+        """
+        if self._read_only:
+            raise ReadOnlyError(f"{self._path} was opened read-only; open it without read_only to write")
+        with self._connect("immediate") as (connection, shape), Session(connection, expire_on_commit=False) as session:
+            behind = next(iter(shadow_views(shape, Base.metadata)), None)
+            if behind is not None:
+                raise SchemaBehindError(
+                    f"{self._path or 'the file'} lacks columns of schema 31 (in {behind}); "
+                    f"run: hermes-store upgrade {self._path or 'PATH'}"
+                )
+            yield UnitOfWork(session, shape)
+            session.commit()
+
+    @contextmanager
+    def reading(self) -> Iterator[Session]:
+        """The scope of ``store.sessions`` and the other repositories: one short read transaction."""
+        with self.read() as unit:
+            yield unit.session
+
+    @contextmanager
+    def writing(self) -> Iterator[Session]:
+        """The scope of ``store.sessions`` and the other repositories: one short write transaction."""
+        with self.write() as unit:
+            yield unit.session
+
+    def search(self, query: str, **filters: Any) -> SearchPage:
+        """Find messages.
+
+        Args:
+            query: Words (all of them), ``"phrases"``, ``word*``, ``AND``, ``OR``, ``NOT``, brackets, ``NEAR(a b, 5)``;
+                any string is accepted.
+            filters: ``roles``, ``sources``, ``exclude_sources``, ``session_ids`` (lists; None is no filter, an empty
+                list allows nothing), ``lineage_of`` (a session, for all its relatives), ``after`` and ``before``
+                (message time: aware datetime, ISO text, epoch seconds, or relative such as ``7d``), ``sort``
+                (``rank``, ``newest``, ``oldest``), ``limit`` (20), ``offset`` (0), ``include_inactive``,
+                ``include_archived``, ``include_hidden``, ``titles``, ``context``, ``timeout`` (seconds).
+
+        Returns:
+            The hits, which way they were found, and what to know about it.
+
+        Raises:
+            QueryError: There is nothing in the query to search for.
+            ValueError: A filter has a value that means nothing; the message names it.
+            StoreBusyError: The file was locked, or the time was up.
+        """
+        with self.read() as unit:
+            return unit.search(query, **filters)
+
+    def explain(self, query: str, **filters: Any) -> SearchPlan:
+        """Say how a search would run, without running it.
+
+        Args:
+            query: The query.
+            filters: As for `search`.
+        """
+        with self.read() as unit:
+            return unit.explain(query, **filters)
+
+    @property
+    def schema(self) -> Shape:
+        """What the file is like: tables, columns, search indexes and their state."""
+        with self.read() as unit:
+            return unit.shape
+
+    @property
+    def capabilities(self) -> Capabilities:
+        """What the SQLite library in use can do with this file, and the remedy for what it cannot."""
+        with self.read() as unit:
+            return probe(unit.session.connection(), unit.shape)
+
+    def backup(self, path: str | os.PathLike[str], progress: Callable[[int, int], None] | None = None) -> Path:
+        """Write a verified copy of the store, readable by its owner only.
+
+        Args:
+            path: The new file; an existing one is never overwritten.
+            progress: Called with pages copied and pages in all.
+
+        Returns:
+            The new file.
+
+        Raises:
+            ConflictError: The file exists.
+            UpgradeError: The disk has no room for it.
+            CorruptStoreError: The copy did not pass its check.
+        """
+        return backup_to(self._engine, Path(path), progress=progress, driver=self._driver)
+
+    def close(self) -> None:
+        """Close all connections; an engine that the application gave stays open."""
+        if self._owns:
+            self._engine.dispose()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.close()
+
+    @contextmanager
+    def _connect(self, mode: Literal["deferred", "immediate"]) -> Iterator[tuple[Connection, Shape]]:
+        engine = self._current_engine()
+        with busy_as_typed(self._path), engine.connect().execution_options(**{BEGIN_OPTION: mode}) as connection:
+            raw: Any = connection.connection.driver_connection
+            factory, raw.text_factory = raw.text_factory, read_text
+            try:
+                try:
+                    fit_connection(connection, Base.metadata)
+                    begin(connection, mode, self._timeout)
+                    shape = inspect(connection)
+                except DatabaseError as error:
+                    raise explain_open_error(self._path or Path("the database"), error) from error
+                yield connection, shape
+            finally:
+                if connection.in_transaction():
+                    connection.rollback()
+                raw.text_factory = factory
+
+    def _current_engine(self) -> Engine:
+        """The engine; made anew when it reads without locks and the file has changed since."""
+        if self._reader is None or not self._reader.outdated:
+            return self._engine
+        with self._reopen:
+            if self._reader.outdated:
+                self._reader.engine.dispose()
+                self._reader = open_reader(self._reader.path, driver=self._driver, timeout=self._timeout)
+                self._engine = self._reader.engine
+        return self._engine
+
+
+def bind(session: Session) -> UnitOfWork:
+    """Use the repositories inside a transaction that the application owns.
+
+    Args:
+        session: A SQLAlchemy session on a SQLite store; its transaction begins and ends elsewhere.
+
+    Returns:
+        The unit of work. On a file of an older schema, temporary views that complete it are made on the session's
+        connection, inside its transaction.
+    """
+    connection = session.connection()
+    shape = inspect(connection)
+    for statement in shadow_views(shape, Base.metadata).values():
+        connection.exec_driver_sql(statement.replace("CREATE TEMP VIEW", "CREATE TEMP VIEW IF NOT EXISTS", 1))
+    return UnitOfWork(session, shape)
+
+
+def begin(connection: Connection, mode: Literal["deferred", "immediate"], timeout: float) -> None:
+    """Begin the transaction that a unit of work runs in.
+
+    Our own engines say BEGIN by their event; an application's engine may leave it to the driver, which would begin
+    too late (at the first write) or not at all.
+
+    Args:
+        connection: A connection on which nothing has begun.
+        mode: Which BEGIN.
+        timeout: Seconds to wait for the write lock.
+    """
+    connection.begin()
+    raw: Any = connection.connection.driver_connection
+    if not raw.in_transaction:
+        begin_now(connection, mode, timeout)
+
+
+def _require_current(path: Path, driver: ModuleType | None) -> None:
+    try:
+        status = migrations.check(path, driver=driver)
+    except NotFoundError:
+        raise NotFoundError(f"{path} does not exist; open it with migrate='auto' to create it") from None
+    if status.is_behind:
+        at = status.revision or (f"the shape of {status.recognised}" if status.recognised else "no known revision")
+        raise SchemaBehindError(
+            f"{path} is at {at}, this version at {status.head}; run: hermes-store upgrade {path} "
+            "(or open it with migrate='auto', or with migrate='off' to read it as it is)"
+        )
+
+
+def _refuse_to_write(session: Session, *_: Any) -> None:
+    if session.new or session.dirty or session.deleted:
+        raise ReadOnlyError("this unit of work only reads; use store.write()")

@@ -210,7 +210,7 @@ class HermesStore:
         """
         if self._read_only:
             raise ReadOnlyError(f"{self._path} was opened read-only; open it without read_only to write")
-        with self._connect("immediate") as (connection, shape), Session(connection, expire_on_commit=False) as session:
+        with self._connect("immediate") as (connection, shape), Session(connection) as session:
             behind = next(iter(shadow_views(shape, Base.metadata)), None)
             if behind is not None:
                 raise SchemaBehindError(
@@ -218,7 +218,9 @@ class HermesStore:
                     f"run: hermes-store upgrade {self._path or 'PATH'}"
                 )
             yield UnitOfWork(session, shape)
-            session.commit()
+            # The session joined a transaction that was begun on the connection, and would not end it.
+            session.flush()
+            connection.commit()
 
     @contextmanager
     def reading(self) -> Iterator[Session]:

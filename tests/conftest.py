@@ -10,10 +10,10 @@ import os
 import shutil
 import sqlite3
 import sys
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from fixture_files import FIXTURES, HAVE_FIXTURES, Released
 
 if os.environ.get("HERMES_STORE_TEST_SQLITE") == "pysqlite3":
     # The whole suite on another SQLite library: everything in this process that asks for sqlite3 gets it instead.
@@ -26,18 +26,6 @@ if os.environ.get("HERMES_STORE_TEST_SQLITE") == "pysqlite3":
                 setattr(module, name, getattr(sqlite3, name))
     sys.modules["sqlite3"] = pysqlite3
     sys.modules["sqlite3.dbapi2"] = pysqlite3.dbapi2
-
-FIXTURES = Path(os.environ.get("HERMES_STORE_FIXTURES", Path(__file__).parents[2] / "shared" / "fixtures"))
-HAVE_FIXTURES = FIXTURES.is_dir()
-
-#: Every released file, as a path below the fixtures folder.
-RELEASED = sorted(str(path.relative_to(FIXTURES)) for path in FIXTURES.glob("**/*.db")) if HAVE_FIXTURES else []
-#: Those that hold sessions and messages (one holds nothing but a delegation table).
-STORES = [name for name in RELEASED if "async-delegations-only" not in name]
-#: One file per release, with nothing else done to it.
-FRESH = [name for name in RELEASED if "/" not in name]
-
-Released = Callable[[str], Path]
 
 
 @pytest.fixture

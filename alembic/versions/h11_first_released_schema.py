@@ -6,8 +6,6 @@ the newest session keeps the title, the others become "… #2", "… #3" in orde
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 from alembic import op
 
 from hermes_store.migrations import ensure
@@ -159,29 +157,29 @@ def _make_titles_unique() -> None:
     bind = op.get_bind()
     if bind.exec_driver_sql("SELECT 1 FROM sqlite_master WHERE name = 'idx_sessions_title_unique'").first():
         return
+    # By rowid, and compared inside SQLite: a title may hold bytes that are no valid UTF-8.
     duplicates = bind.exec_driver_sql(
-        "SELECT title FROM sessions WHERE title IS NOT NULL GROUP BY title HAVING count(*) > 1 ORDER BY title"
-    ).all()
-    renamed = 0
-    for (title,) in duplicates:
-        # Timestamps may be anything in an old file; typeof() keeps numbers and text apart in the order.
-        older = bind.exec_driver_sql(
-            "SELECT rowid FROM sessions WHERE title = ?"
-            " ORDER BY typeof(started_at) IN ('real', 'integer') DESC, started_at DESC, rowid DESC LIMIT -1 OFFSET 1",
-            (title,),
-        ).all()
-        for (rowid,), free in zip(older, _free_titles(title), strict=False):
-            bind.exec_driver_sql("UPDATE sessions SET title = ? WHERE rowid = ?", (free, rowid))
-            renamed += 1
+        "SELECT MIN(rowid) FROM sessions WHERE title IS NOT NULL GROUP BY title HAVING count(*) > 1 ORDER BY title"
+    ).scalars()
+    renamed = sum(_number_older_ones(rowid) for rowid in duplicates.all())
     if renamed:
         ensure.report().note(f"{renamed} sessions had the title of another one and got a number behind it")
 
 
-def _free_titles(title: str) -> Iterator[str]:
+def _number_older_ones(rowid: int) -> int:
+    """Rename all but the newest session of those that share one's title."""
     bind = op.get_bind()
-    number = 2
-    while True:
-        candidate = f"{title} #{number}"
-        if bind.exec_driver_sql("SELECT 1 FROM sessions WHERE title = ?", (candidate,)).first() is None:
-            yield candidate
-        number += 1
+    # Timestamps may be anything in an old file; typeof() keeps numbers and text apart in the order.
+    older = bind.exec_driver_sql(
+        "SELECT rowid FROM sessions WHERE title = (SELECT title FROM sessions WHERE rowid = ?)"
+        " ORDER BY typeof(started_at) IN ('real', 'integer') DESC, started_at DESC, rowid DESC LIMIT -1 OFFSET 1",
+        (rowid,),
+    ).scalars()
+    numbered = "SELECT title || ' #' || ? FROM sessions WHERE rowid = ?"
+    number, renamed = 2, 0
+    for one in older.all():
+        while bind.exec_driver_sql(f"SELECT 1 FROM sessions WHERE title = ({numbered})", (number, one)).first():
+            number += 1
+        bind.exec_driver_sql(f"UPDATE sessions SET title = ({numbered}) WHERE rowid = ?", (number, one, one))
+        renamed += 1
+    return renamed

@@ -9,6 +9,8 @@ from __future__ import annotations
 from alembic import op
 
 from hermes_store.migrations import ensure
+from hermes_store.migrations.search_objects import narrow_update_triggers
+from hermes_store.sqlite.shape import inspect
 
 revision = "h14"
 down_revision = "h13"
@@ -60,5 +62,6 @@ def _activate_null_rows() -> None:
     bind = op.get_bind()
     if bind.exec_driver_sql("SELECT 1 FROM messages WHERE active IS NULL LIMIT 1").first() is None:
         return
+    narrow_update_triggers(bind, inspect(bind))  # those of old files fire for this column too, and may not be able to
     healed = bind.exec_driver_sql("UPDATE messages SET active = 1 WHERE active IS NULL").rowcount
     ensure.report().note(f"{healed} messages had no active flag, which hides them, and got it")

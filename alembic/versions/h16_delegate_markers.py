@@ -40,6 +40,12 @@ _RESET_REASONS = (
     "'session_reset', 'session_switch', 'idle', 'daily', 'suspended', 'resume_pending_expired', 'new_session'"
 )
 
+#: SQLite's libraries disagree about JSON in a blob, and about what follows a NUL; neither is what Hermes writes.
+_IS_OBJECT = """
+    CASE WHEN typeof(model_config) <> 'text' OR instr(model_config, char(0)) > 0 OR NOT json_valid(model_config) THEN 0
+    ELSE json_type(model_config) = 'object' END
+"""
+
 _HAS_NO_MARKER = """
     json_extract(COALESCE(model_config, '{}'), '$._delegate_from') IS NULL
     AND json_extract(COALESCE(model_config, '{}'), '$._branched_from') IS NULL
@@ -64,17 +70,13 @@ def _tag_delegates() -> None:
     tagged = bind.exec_driver_sql(
         "UPDATE sessions SET model_config ="
         " json_set(COALESCE(model_config, '{}'), '$._delegate_from', parent_session_id)"
-        f" WHERE id IN ({unmarked}) AND CASE"
-        " WHEN model_config IS NULL THEN 1"
-        " WHEN NOT json_valid(model_config) THEN 0"
-        " WHEN json_type(model_config) <> 'object' THEN 0"
-        f" ELSE {_HAS_NO_MARKER} END"
+        f" WHERE id IN ({unmarked}) AND CASE WHEN model_config IS NULL THEN 1 WHEN {_IS_OBJECT} THEN {_HAS_NO_MARKER} END"
     ).rowcount
     broken = bind.exec_driver_sql(
         "SELECT count(*) FROM sessions WHERE parent_session_id IS NOT NULL AND model_config IS NOT NULL"
-        " AND NOT json_valid(model_config)"
+        f" AND NOT {_IS_OBJECT}"
     ).scalar_one()
     if tagged:
         ensure.report().note(f"{tagged} subagent sessions of old releases were marked as such")
     if broken:
-        ensure.report().note(f"{broken} child sessions have a model_config that is no JSON and were left as they are")
+        ensure.report().note(f"{broken} child sessions have a model_config that is no JSON object; left as they are")

@@ -47,9 +47,7 @@ def upgrade() -> None:
     ensure.tables(TABLES)
     ensure.columns(COLUMNS)
     ensure.indexes(INDEXES)
-    ensure.primary_key(
-        "gateway_routing", ("scope", "session_key"), TABLES["gateway_routing"], order_by="updated_at", renew=("scope",)
-    )
+    ensure.primary_key("gateway_routing", ("scope", "session_key"), TABLES["gateway_routing"], order_by="updated_at")
     if ensure.is_due(before=18):
         _fill_gateway_columns()
     ensure.reached(19)
@@ -67,10 +65,12 @@ def _fill_gateway_columns() -> None:
         return
     try:
         entries = json.loads(source.read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        ensure.report().note("sessions/sessions.json cannot be read as JSON; gateway columns were left as they are")
+    except (OSError, ValueError, RecursionError):
+        entries = None
+    if not isinstance(entries, dict):
+        ensure.report().note("sessions/sessions.json holds no JSON object; gateway columns were left as they are")
         return
-    filled = sum(_fill_from(str(key), entry) for key, entry in entries.items()) if isinstance(entries, dict) else 0
+    filled = sum(_fill_from(str(key), entry) for key, entry in entries.items())
     if filled:
         ensure.report().note(f"{filled} sessions got their gateway columns from sessions/sessions.json")
 
@@ -90,14 +90,14 @@ def _fill_from(key: str, entry: Any) -> int:
             " display_name = COALESCE(display_name, ?), origin_json = COALESCE(origin_json, ?),"
             " expiry_finalized = CASE WHEN ? THEN 1 ELSE expiry_finalized END WHERE id = ?",
             (
-                _text(entry.get("session_key")) or key,
+                _text(entry.get("session_key")) or _text(key),
                 _text(chat.get("chat_id")),
                 _text(entry.get("chat_type")),
                 _text(chat.get("thread_id")),
                 _text(entry.get("display_name")),
                 json.dumps(origin) if isinstance(origin, dict) else None,
                 finalized,
-                str(entry["session_id"]),
+                _text(entry["session_id"]),
             ),
         )
         .rowcount
@@ -105,5 +105,10 @@ def _fill_from(key: str, entry: Any) -> int:
 
 
 def _text(value: Any) -> str | None:
-    """A cell's text; numbers stand as text in these columns, and anything else has no place in them."""
-    return str(value) if isinstance(value, str | int | float) and not isinstance(value, bool) else None
+    """A cell's text; numbers stand as text in these columns, and anything else has no place in them.
+
+    Half a surrogate pair, which JSON can write but UTF-8 cannot, becomes a question mark.
+    """
+    if isinstance(value, bool) or not isinstance(value, str | int | float):
+        return None
+    return str(value).encode(errors="replace").decode()

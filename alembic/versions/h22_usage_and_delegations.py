@@ -82,9 +82,7 @@ def upgrade() -> None:
     """Make the file at least this schema."""
     ensure.tables(TABLES)
     ensure.columns(COLUMNS)
-    ensure.primary_key(
-        "session_model_usage", USAGE_KEY, TABLES["session_model_usage"], order_by="rowid", renew=("task",)
-    )
+    ensure.primary_key("session_model_usage", USAGE_KEY, TABLES["session_model_usage"], order_by="rowid")
     ensure.indexes(INDEXES)
     if ensure.is_due(before=20):
         _seed_usage()

@@ -9,12 +9,14 @@ apart. `environment` is what ``alembic/env.py`` calls.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from types import ModuleType
 
 from alembic import command
 from alembic.config import Config
+from alembic.util import CommandError
 from sqlalchemy import URL, Connection
 
 from hermes_store.errors import UpgradeError
@@ -109,7 +111,8 @@ def upgrade(
         config = make_config()
         config.attributes[environment.CONNECTION] = connection
         config.attributes[environment.RUN] = run
-        command.upgrade(config, revision)
+        with _explained():
+            command.upgrade(config, revision)
 
     return run_upgrade(
         resolve_target(target),
@@ -225,6 +228,15 @@ def stamp_existing(target: Target = None, *, driver: ModuleType | None = None) -
     return reached
 
 
+@contextmanager
+def _explained() -> Iterator[None]:
+    """Turn Alembic's own refusals, such as of a revision that is not in the chain, into ours."""
+    try:
+        yield
+    except CommandError as error:
+        raise UpgradeError(f"{error}; `alembic history` lists the revisions") from error
+
+
 def _run_command(target: Target, run: Callable[[Config], None], driver: ModuleType | None) -> None:
     path = resolve_target(target)
     require_file(path)
@@ -234,6 +246,7 @@ def _run_command(target: Target, run: Callable[[Config], None], driver: ModuleTy
         with upgrade_lock(path), engine.connect().execution_options(**{BEGIN_OPTION: "immediate"}) as connection:
             config = make_config()
             config.attributes[environment.CONNECTION] = connection
-            run(config)
+            with _explained():
+                run(config)
     finally:
         engine.dispose()

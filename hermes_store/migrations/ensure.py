@@ -82,18 +82,17 @@ def triggers(creates: Mapping[str, str]) -> None:
         op.get_bind().exec_driver_sql(create)
 
 
-def primary_key(table: str, key: Sequence[str], create: str, *, order_by: str, renew: Sequence[str] = ()) -> None:
+def primary_key(table: str, key: Sequence[str], create: str, *, order_by: str) -> None:
     """Rebuild a small table whose primary key is an older one; SQLite cannot change a key in place.
 
     Columns the CREATE text does not know are kept, at the end. Where two old rows now share a key, the last in the
-    given order wins.
+    given order wins. NULL in a column that is NOT NULL now becomes the column's default, or '' where it has none.
 
     Args:
         table: The table.
         key: The columns of the right key, in order.
         create: The table's CREATE text.
         order_by: An ORDER BY expression over the old rows.
-        renew: Columns of the key that may be NULL in old rows and are '' in new ones.
     """
     bind = op.get_bind()
     live = {row[0]: row for row in bind.exec_driver_sql(f"SELECT * FROM {_TABLE_INFO}", (table,))}
@@ -115,11 +114,14 @@ def primary_key(table: str, key: Sequence[str], create: str, *, order_by: str, r
     finally:
         bind.exec_driver_sql("PRAGMA legacy_alter_table=OFF")
     bind.exec_driver_sql(create)
-    fresh = {row[0] for row in bind.exec_driver_sql(f"SELECT * FROM {_TABLE_INFO}", (table,))}
-    for name, row in live.items():
+    fresh = {row[0]: row for row in bind.exec_driver_sql(f"SELECT * FROM {_TABLE_INFO}", (table,))}
+    sources = []
+    for name, (_, kind, _, not_null, default) in live.items():
         if name not in fresh:
-            bind.exec_driver_sql(f"ALTER TABLE {quoted(table)} ADD COLUMN {quoted(name)} {row[1]}")
-    sources = [f"COALESCE({quoted(name)}, '')" if name in renew else quoted(name) for name in live]
+            declaration = f"{kind}{' NOT NULL' if not_null else ''}{f' DEFAULT ({default})' if default else ''}"
+            bind.exec_driver_sql(f"ALTER TABLE {quoted(table)} ADD COLUMN {quoted(name)} {declaration}")
+        replacement = (fresh[name][4] or "''") if name in fresh and fresh[name][3] else "NULL"
+        sources.append(f"COALESCE({quoted(name)}, {replacement})")
     targets = ", ".join(quoted(name) for name in live)
     bind.exec_driver_sql(
         f"INSERT OR REPLACE INTO {quoted(table)} ({targets})"
@@ -230,7 +232,7 @@ def refuse_downgrade(revision: str) -> None:
 
 #: Declaration of a column that ADD COLUMN cannot give to a table with rows (part of a key, or no default).
 _UNADDABLE = "?"
-_TABLE_INFO = "(SELECT name, type, pk FROM pragma_table_info(?, 'main'))"
+_TABLE_INFO = "(SELECT name, type, pk, \"notnull\", dflt_value FROM pragma_table_info(?, 'main'))"
 
 
 def _declarations(create: str) -> dict[str, str]:

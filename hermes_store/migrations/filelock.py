@@ -22,7 +22,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO
 
-from hermes_store.errors import StoreBusyError
+from hermes_store.errors import ReadOnlyError, StoreBusyError
 
 #: Alembic keeps its environment in module globals: two upgrades at once in one process would mix them up.
 PROCESS_LOCK = threading.RLock()
@@ -89,7 +89,12 @@ def _locked(lock_path: Path, wait: float, what: str) -> Iterator[None]:
 
 
 def _open(lock_path: Path) -> IO[bytes]:
-    return os.fdopen(os.open(lock_path, os.O_RDWR | os.O_CREAT, 0o600), "r+b")
+    try:
+        return os.fdopen(os.open(lock_path, os.O_RDWR | os.O_CREAT, 0o600), "r+b")
+    except OSError as error:
+        raise ReadOnlyError(
+            f"{lock_path} cannot be written ({error.strerror}), so the store beside it cannot either"
+        ) from error
 
 
 def _own_record() -> bytes:

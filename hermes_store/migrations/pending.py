@@ -14,22 +14,35 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, cast
 
 from sqlalchemy import Connection, Engine
+from sqlalchemy.exc import DatabaseError
 
 from hermes_store.migrations.report import Progress, ProgressCallback
 from hermes_store.sqlite import shape as keys
+from hermes_store.sqlite.damage import SHADOW_SUFFIXES, first_damage, is_damage
 from hermes_store.sqlite.engine import BEGIN_OPTION
 from hermes_store.sqlite.shape import TRIGRAM_INDEX, WORD_INDEX, Layout, Shape, inspect
 from hermes_store.sqlite.views import quoted
 
 #: Seconds a step aims to hold the write lock; the promise is 0.1, and a commit takes time of its own.
 HOLD_SECONDS = 0.06
-#: Message ids looked at between two looks at the clock.
-_BITE = 16
-#: Ids compared at once when looking for gaps; reading holds no write lock.
+#: Weight of a first step, before it is known how fast this host is; small enough for a slow one.
+_FIRST_WEIGHT = 256 * 1024
+#: What it costs, about, to write the messages of a range, in bytes of the word index: the substring index takes four
+#: times that, a row without text still something. ``length()`` of a text stops at its first NUL, hence the casts.
+_WEIGHTS = (
+    "SELECT id, 64 + COALESCE(length(CAST(tool_calls AS BLOB)), 0) + COALESCE(CASE role"
+    " WHEN 'tool' THEN min(length(CAST(content AS BLOB)), 8192) ELSE 5 * length(CAST(content AS BLOB)) END, 0)"
+    " FROM messages WHERE id > ? AND id <= ? ORDER BY id"
+)
+#: Messages compared at once when looking for gaps; reading holds no write lock.
 _COMPARE = 20_000
+#: The last of the next few ids. Steps count messages, not ids: ids may have gaps of any size.
+_NEXT_ID = "SELECT MAX(id) FROM (SELECT id FROM {} WHERE id > ? ORDER BY id LIMIT {})"
+#: Answered from the index on uids, which holds the rows that are active.
+_LACKS_UID = "SELECT 1 FROM messages WHERE active = 1 AND message_uid IS NULL LIMIT 1"
 #: Segments may pile up while filling (merging is put off), but FTS5 allows 2,000 and slows down long before.
 _CRISIS_MERGE = 1_500
 _STEPS_BETWEEN_MERGES = 400
@@ -84,12 +97,14 @@ class PendingWork:
         engine: A writable engine of the file.
         progress: Called after each step.
         swap: Lays the indexes out anew inside the connection's transaction; it is given the reason.
+        note: Called with what the user should know.
         changed: True once anything was written.
     """
 
     engine: Engine
     progress: ProgressCallback
     swap: Callable[[Connection, str], None]
+    note: Callable[[str], None]
     changed: bool = field(default=False, init=False)
 
     def run(self) -> str | None:
@@ -110,21 +125,22 @@ class PendingWork:
     def _identify_messages(self, writer: Connection) -> None:
         """Give every message a uid, with the marker keys Hermes uses for the same work."""
         shape = inspect_now(self.engine)
-        if keys.UID_DONE_KEY in shape.meta or not shape.has_column("messages", "message_uid"):
+        if shape.uids_filled and not _read(self.engine, _LACKS_UID):
             return
-        total = int(_read(self.engine, "SELECT MAX(id) FROM messages") or 0)
-        position = int(shape.meta.get(keys.UID_POSITION_KEY, "0"))
+        first, total = (int(_read(self.engine, f"SELECT {end}(id) FROM messages") or 0) for end in ("MIN", "MAX"))
+        position = first - 1 if shape.uids_filled or shape.uid_position is None else shape.uid_position
+        weight = _FIRST_WEIGHT
         while position < total:
             with self._step(writer) as clock:
-                while position < total and clock.time_left():
-                    upper = min(position + _BITE, total)
-                    writer.exec_driver_sql(
-                        "UPDATE messages SET message_uid = lower(hex(randomblob(16)))"
-                        " WHERE id > ? AND id <= ? AND message_uid IS NULL",
-                        (position, upper),
-                    )
-                    position = upper
+                upper = _share(writer, position, total, weight)
+                writer.exec_driver_sql(
+                    "UPDATE messages SET message_uid = lower(hex(randomblob(16)))"
+                    " WHERE id > ? AND id <= ? AND message_uid IS NULL",
+                    (position, upper),
+                )
+                position = upper
                 _set_meta(writer, keys.UID_POSITION_KEY, position)
+            weight = _paced(weight, clock.held)
             self.progress(Progress("identify", position, total))
         with self._step(writer):
             _set_meta(writer, keys.UID_DONE_KEY, 1)
@@ -133,9 +149,7 @@ class PendingWork:
     def _fill_indexes(self, writer: Connection) -> str | None:
         problem = None
         for _attempt in range(2):
-            if inspect_now(self.engine).rebuild is not None:
-                self._fill_marked_range(writer)
-            problem = self._mend_gaps(writer)
+            problem = self._complete_indexes(writer)
             if problem is None:
                 return None
             with writer.begin():
@@ -143,28 +157,43 @@ class PendingWork:
             self.changed = True
         return f"search indexes: {problem}, again right after they were filled; run the upgrade again"
 
+    def _complete_indexes(self, writer: Connection) -> str | None:
+        """Add to the indexes as they are; say why that is not possible, if it is not."""
+        try:
+            if inspect_now(self.engine).rebuild is not None:
+                self._fill_marked_range(writer)
+            for fill in _FILLS:
+                if _is_damaged(self.engine, fill):
+                    return f"{fill.name} is damaged"
+            return self._mend_gaps(writer)
+        except DatabaseError as error:
+            if not is_damage(error):
+                raise
+            return "an index is damaged"
+
     def _fill_marked_range(self, writer: Connection) -> None:
         """Fill the ids between the markers, in order, both indexes together."""
         self._settings(writer, automerge=0, crisis=_CRISIS_MERGE)
-        steps = 0
+        steps, weight = 0, _FIRST_WEIGHT
         while True:
             with self._step(writer) as clock:
-                # Read under the lock: Hermes's own fill may have moved, or finished, meanwhile.
-                rebuild = inspect(writer).rebuild
-                if rebuild is None:
+                # Read under the lock: Hermes may have filled on, finished, or detached the indexes meanwhile.
+                shape = inspect(writer)
+                if shape.rebuild is None or not _indexable(shape):
                     return
-                progress, high_water = rebuild
-                while progress < high_water and clock.time_left():
-                    upper = min(progress + _BITE, high_water)
-                    for fill in _FILLS:
-                        writer.exec_driver_sql(fill.insert, (progress, upper))
-                    progress = upper
+                progress, high_water = shape.rebuild
+                upper = _share(writer, progress, high_water, weight)
+                for fill in _FILLS:
+                    # One statement per step: FTS5 starts a new segment with each, and each has to be merged later.
+                    writer.exec_driver_sql(fill.insert, (progress, upper))
+                progress = upper
                 if progress < high_water:
                     _set_meta(writer, keys.PROGRESS_KEY, progress)
                 else:
                     _drop_meta(writer, keys.HIGH_WATER_KEY, keys.PROGRESS_KEY, keys.OPTIMIZE_KEY)
                     _set_meta(writer, keys.STORAGE_VERSION_KEY, int(Layout.ALIGNED.value))
             self.progress(Progress("index", progress, high_water))
+            weight = _paced(weight, clock.held)
             steps += 1
             if steps % _STEPS_BETWEEN_MERGES == 0:
                 self._merge(writer)
@@ -185,13 +214,12 @@ class PendingWork:
         return None
 
     def _add_missing(self, writer: Connection, fill: _Fill, low: int, high: int) -> None:
-        position = low
+        position, weight = low, _FIRST_WEIGHT
         while position < high:
             with self._step(writer) as clock:
-                while position < high and clock.time_left():
-                    upper = min(position + _BITE, high)
-                    writer.exec_driver_sql(fill.insert_missing, (position, upper))
-                    position = upper
+                upper = _share(writer, position, high, weight)
+                writer.exec_driver_sql(fill.insert_missing, (position, upper))
+            position, weight = upper, _paced(weight, clock.held)
             self.progress(Progress("index", position, high, f"gap in {fill.name}"))
 
     def _merge_segments(self, writer: Connection) -> None:
@@ -215,17 +243,27 @@ class PendingWork:
     def _empty_trash(self, writer: Connection) -> None:
         """Empty the retired tables in steps, then drop them; their pages become free pages of the file."""
         for name in inspect_now(self.engine).trash:
-            delete = _delete_some(self.engine, name)
-            rows, emptied, dropped = 256, 0, False
-            while not dropped:
-                with self._step(writer) as clock:
-                    deleted = writer.exec_driver_sql(delete, (rows,)).rowcount
-                    if dropped := deleted < rows:
-                        writer.exec_driver_sql(f"DROP TABLE {quoted(name)}")
-                        _drop_meta(writer, f"fts_teardown_{name}_progress")
-                emptied += deleted
-                self.progress(Progress("clean", emptied, 0, name))
-                rows = _paced(rows, clock.held)
+            try:
+                self._empty_in_steps(writer, name)
+            except DatabaseError as error:
+                if not is_damage(error):
+                    raise
+                with self._step(writer):
+                    _unhook(writer, name)
+                self.note(f"{name} was damaged and could only be unhooked; VACUUM would give its space back")
+
+    def _empty_in_steps(self, writer: Connection, name: str) -> None:
+        delete = _delete_some(self.engine, name)
+        rows, emptied, dropped = 256, 0, False
+        while not dropped:
+            with self._step(writer) as clock:
+                deleted = writer.exec_driver_sql(delete, (rows,)).rowcount
+                if dropped := deleted < rows:
+                    writer.exec_driver_sql(f"DROP TABLE {quoted(name)}")
+                    _drop_meta(writer, f"fts_teardown_{name}_progress")
+            emptied += deleted
+            self.progress(Progress("clean", emptied, 0, name))
+            rows = _paced(rows, clock.held)
 
     def _settings(self, writer: Connection, *, automerge: int, crisis: int) -> None:
         with self._step(writer):
@@ -237,23 +275,28 @@ class PendingWork:
     def _writer(self) -> Iterator[Connection]:
         with self.engine.connect().execution_options(**{BEGIN_OPTION: "immediate"}) as connection:
             raw: Any = connection.connection.driver_connection
-            before = raw.execute("PRAGMA cache_size").fetchone()[0]
-            raw.execute(f"PRAGMA cache_size=-{_CACHE_KIB}")
+            settings = {"cache_size": -_CACHE_KIB, "wal_autocheckpoint": 0}  # `_step` does the checkpoints
+            before = {name: raw.execute(f"PRAGMA {name}").fetchone()[0] for name in settings}
             try:
+                for name, value in settings.items():
+                    raw.execute(f"PRAGMA {name}={value}")
                 yield connection
             finally:
-                raw.execute(f"PRAGMA cache_size={before}")
+                for name, value in before.items():
+                    raw.execute(f"PRAGMA {name}={value}")
 
     @contextmanager
     def _step(self, writer: Connection) -> Iterator[_Clock]:
-        """One write transaction, then a pause at least as long as it held the lock."""
+        """One write transaction, then a pause at least as long as it held the lock; the log is copied back in it."""
         clock = _Clock()
         with writer.begin():
             clock.start()
             yield clock
         clock.stop()
         self.changed = True
-        time.sleep(clock.held)
+        raw: Any = writer.connection.driver_connection
+        raw.execute("PRAGMA main.wal_checkpoint(PASSIVE)").fetchone()  # keeps no writer waiting; no-op without a log
+        time.sleep(max(clock.held - clock.since_stop(), 0.0))
 
 
 @dataclass(slots=True)
@@ -269,8 +312,8 @@ class _Clock:
     def stop(self) -> None:
         self.held = time.perf_counter() - self.started
 
-    def time_left(self) -> bool:
-        return time.perf_counter() - self.started < HOLD_SECONDS
+    def since_stop(self) -> float:
+        return time.perf_counter() - self.started - self.held
 
 
 def inspect_now(engine: Engine) -> Shape:
@@ -291,15 +334,18 @@ def is_pending(engine: Engine, *, thorough: bool) -> bool:
         thorough: Compare the indexes with the messages row by row, too; takes time in proportion to the file.
     """
     shape = inspect_now(engine)
-    if keys.UID_DONE_KEY not in shape.meta or shape.trash:
+    if not shape.uids_filled or shape.trash or (thorough and _read(engine, _LACKS_UID)):
         return True
     if not _indexable(shape):
         return False
-    if shape.rebuild is not None or _settings_changed(engine):
+    if shape.rebuild is not None:
         return True
-    return thorough and any(
-        any(_compare(engine, fill, low, high)) for fill in _FILLS for low, high in _ranges(engine, fill)
-    )
+    try:
+        return _settings_changed(engine) or (thorough and any(_is_incomplete(engine, fill) for fill in _FILLS))
+    except DatabaseError as error:
+        if not is_damage(error):
+            raise
+        return True
 
 
 def _indexable(shape: Shape) -> bool:
@@ -310,14 +356,50 @@ def _indexable(shape: Shape) -> bool:
     )
 
 
+def _is_incomplete(engine: Engine, fill: _Fill) -> bool:
+    return _is_damaged(engine, fill) or any(any(_compare(engine, fill, *ids)) for ids in _ranges(engine, fill))
+
+
+def _is_damaged(engine: Engine, fill: _Fill) -> bool:
+    """Whether the pages that hold an index can be read; an index that is wrong in itself is not found by this."""
+    with engine.connect() as reader:
+        return any(
+            first_damage(reader.exec_driver_sql(f"PRAGMA main.quick_check({fill.name}_{suffix})").scalars())
+            for suffix in SHADOW_SUFFIXES
+            if suffix != "content"  # the messages themselves are the content
+        )
+
+
 def _ranges(engine: Engine, fill: _Fill) -> Iterator[tuple[int, int]]:
-    """Ranges of ids that together cover all messages and everything in the index."""
-    ends = "SELECT {0}(id) FROM (SELECT {0}(id) AS id FROM messages UNION ALL SELECT {0}(id) FROM {1}_docsize)"
-    low, top = (_read(engine, ends.format(end, fill.name)) for end in ("MIN", "MAX"))
-    if low is None or top is None:
-        return
-    for start in range(low - 1, top, _COMPARE):
-        yield start, min(start + _COMPARE, top)
+    """Ranges of ids that together cover all messages and everything in the index, none of them with many rows."""
+    tables = ("messages", f"{fill.name}_docsize")
+    lowest = [_read(engine, f"SELECT MIN(id) FROM {table}") for table in tables]
+    low = min((int(id_) for id_ in lowest if id_ is not None), default=0) - 1
+    # A read transaction that stayed open between the ranges would keep a rollback journal from being committed.
+    while (high := _end_of_range(engine, tables, low)) is not None:
+        yield low, high
+        low = high
+
+
+def _end_of_range(engine: Engine, tables: tuple[str, ...], low: int) -> int | None:
+    with engine.connect() as reader:
+        ends = [_next_id(reader, table, low, _COMPARE) for table in tables]
+    return min((end for end in ends if end is not None), default=None)
+
+
+def _share(connection: Connection, low: int, high: int, weight: int) -> int:
+    """The id that ends a step of this weight: one message at least, all up to the highest id at most."""
+    with connection.exec_driver_sql(_WEIGHTS, (low, high)) as rows:
+        for id_, cost in rows:
+            weight -= cost
+            if weight <= 0:
+                return int(id_)
+    return high
+
+
+def _next_id(connection: Connection, table: str, after: int, rows: int) -> int | None:
+    """The id that ends the next few rows; None when there are no more."""
+    return cast("int | None", connection.exec_driver_sql(_NEXT_ID.format(table, rows), (after,)).scalar_one())
 
 
 def _compare(engine: Engine, fill: _Fill, low: int, high: int) -> tuple[bool, bool]:
@@ -366,6 +448,15 @@ def _command(connection: Connection, name: str, command: str, value: int) -> Non
 
 def _total_changes(connection: Connection) -> int:
     return int(connection.exec_driver_sql("SELECT total_changes()").scalar_one())
+
+
+def _unhook(connection: Connection, table: str) -> None:
+    """Take a table out of the schema without reading a page of it; its pages stay unused until VACUUM."""
+    connection.exec_driver_sql("PRAGMA writable_schema=ON")
+    try:
+        connection.exec_driver_sql("DELETE FROM sqlite_master WHERE tbl_name = ?", (table,))
+    finally:
+        connection.exec_driver_sql("PRAGMA writable_schema=RESET")
 
 
 def _set_meta(connection: Connection, key: str, value: int) -> None:

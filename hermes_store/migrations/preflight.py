@@ -14,6 +14,7 @@ from sqlalchemy.exc import DatabaseError
 
 from hermes_store.errors import CorruptStoreError, NotAStoreError, SchemaTooNewError
 from hermes_store.models import Base
+from hermes_store.sqlite.damage import first_damage
 from hermes_store.sqlite.readonly import explain_open_error
 from hermes_store.sqlite.shape import Shape, inspect
 from hermes_store.sqlite.views import quoted
@@ -120,20 +121,14 @@ def require_sound(path: Path, engine: Engine, shape: Shape) -> None:
     try:
         with engine.connect() as connection:
             for table in tables:
-                found = connection.exec_driver_sql(f"PRAGMA main.quick_check({quoted(table)})").scalars().all()
-                # Odd cells (NULL or text where the declaration says otherwise) are bad rows, not damage.
-                damage = [line for line in found if line != "ok" and not _about_cells(line)]
-                if damage:
+                damage = first_damage(connection.exec_driver_sql(f"PRAGMA main.quick_check({quoted(table)})").scalars())
+                if damage is not None:
                     raise CorruptStoreError(
-                        f"{path}: table {table} is damaged ({damage[0]}); nothing was changed: "
+                        f"{path}: table {table} is damaged ({damage}); nothing was changed: "
                         "restore a backup, or recover the file with SQLite's .recover"
                     )
     except DatabaseError as error:
         raise explain_open_error(path, error) from error
-
-
-def _about_cells(finding: str) -> bool:
-    return any(words in finding for words in ("NULL value in", "non-unique", "TEXT value in", "NUMERIC value in"))
 
 
 def _too_new(path: Path, shape: Shape, what: str) -> SchemaTooNewError:

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import sqlite3
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -29,6 +30,7 @@ from hermes_store.migrations.filelock import rebuild_lock, upgrade_lock
 from hermes_store.migrations.pending import PendingWork, inspect_now, is_pending
 from hermes_store.migrations.preflight import require_known, require_sound, require_store
 from hermes_store.migrations.report import Progress, ProgressCallback, UpgradeReport
+from hermes_store.migrations.search_objects import describe_unknown, hands_off
 from hermes_store.models import Base
 from hermes_store.sqlite.backup import backup_beside
 from hermes_store.sqlite.capabilities import probe
@@ -50,13 +52,13 @@ class RevisionRun:
     Attributes:
         report: Where revisions say what they did.
         progress: Called before each revision.
-        orphans: Broken foreign keys the file came with; a revision that adds one is rolled back.
+        orphans: Broken foreign keys the file came with, counted; a revision that adds one is rolled back.
         changes: SQLite's count of changed rows when the last revision was done.
     """
 
     report: UpgradeReport
     progress: ProgressCallback
-    orphans: frozenset[tuple[object, ...]] = frozenset()
+    orphans: Counter[tuple[str, str]] = field(default_factory=Counter)
     changes: int = field(default=0)
 
     def applied(self, connection: Connection, revision: str) -> None:
@@ -74,7 +76,7 @@ class RevisionRun:
         if changes - self.changes > 1:  # the stamp itself is one change
             broken = foreign_key_orphans(connection) - self.orphans
             if broken:
-                tables = ", ".join(sorted({str(row[0]) for row in broken}))
+                tables = ", ".join(sorted({table for table, _ in broken}))
                 raise UpgradeError(f"{revision} would break foreign keys in {tables}; it was rolled back")
         self.changes = changes
 
@@ -149,6 +151,8 @@ class _Upgrade:
         self.report.before = self.report.after = stamp or (f"~{guess}" if guess else None)
         if require_known(self.path, shape):
             self.report.note(f"Hermes schema {shape.schema_version} is newer than this version knows; left as it is")
+            if hands_off(shape):
+                self.report.leave_pending(describe_unknown(shape))
             return
         stamped = self._up_to(stamp)
         ahead = self._up_to(revision)[len(stamped) :] if not revision.startswith("+") else [self.revisions[-1]]
@@ -175,12 +179,18 @@ class _Upgrade:
     def _differs(self, stamped: list[Script]) -> bool:
         """Whether the stamped revisions find anything to do; found out by letting them, and rolling back."""
         trial = UpgradeReport(path=self.path)
-        with self._writer() as connection, connection.begin() as transaction:
-            probe(connection, inspect(connection))  # its temporary tables must not count as a difference
-            before = _fingerprint(connection)
-            apply_again(connection, stamped, trial)
-            differs = _fingerprint(connection) != before
-            transaction.rollback()
+        with self.engine.connect() as connection:
+            try:
+                # Deferred: as long as nothing has to be written, this waits for nobody and nobody for it.
+                probe(connection, inspect(connection))  # its temporary tables must not count as a difference
+                before = _fingerprint(connection)
+                apply_again(connection, stamped, trial)
+                differs = _fingerprint(connection) != before
+            except DatabaseError as error:
+                if not is_busy(error):
+                    raise
+                differs = True  # it wanted to write while somebody else was writing
+            connection.rollback()
         for left in trial.pending:
             self.report.leave_pending(left)
         return differs
@@ -235,7 +245,7 @@ class _Upgrade:
                 head.swap_search_indexes(connection)
             self.report.note(f"search indexes laid out anew: {reason}")
 
-        left = PendingWork(self.engine, self.progress, swap).run()
+        left = PendingWork(self.engine, self.progress, swap, self.report.note).run()
         if left is not None:
             self.report.leave_pending(left)
 
@@ -254,16 +264,26 @@ class _Upgrade:
             yield connection
 
 
-def foreign_key_orphans(connection: Connection) -> frozenset[tuple[object, ...]]:
-    """All broken foreign keys of a file; real files hold some.
+def foreign_key_orphans(connection: Connection) -> Counter[tuple[str, str]]:
+    """Count the broken foreign keys of Hermes's tables; real files hold some.
+
+    Other programs' tables are left out: SQLite raises for a key that does not fit its parent, and none of ours is one.
 
     Args:
         connection: A connection.
 
     Returns:
-        Rows of ``PRAGMA foreign_key_check``.
+        Child and parent table to the number of rows. Not the rows: a table that is rebuilt numbers its rows anew.
     """
-    return frozenset(tuple(row) for row in connection.exec_driver_sql("PRAGMA main.foreign_key_check"))
+    shape = inspect(connection)
+    tables = [
+        table.name for table in Base.metadata.tables.values() if table.foreign_keys and table.name in shape.columns
+    ]
+    return Counter(
+        (str(child), str(parent))
+        for table in tables
+        for child, _, parent, _ in connection.exec_driver_sql(f"PRAGMA main.foreign_key_check({table})")
+    )
 
 
 def row_changes(connection: Connection) -> int:

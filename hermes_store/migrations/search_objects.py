@@ -17,15 +17,23 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from sqlalchemy import Connection
+from sqlalchemy.exc import DatabaseError
 
 from hermes_store.migrations.report import UpgradeReport
 from hermes_store.sqlite import shape as keys
 from hermes_store.sqlite.capabilities import REMEDIES, probe
-from hermes_store.sqlite.shape import CJK_INDEX, TRASH_PREFIX, WORD_INDEX, Layout, Shape, inspect, text_digest
+from hermes_store.sqlite.damage import SHADOW_SUFFIXES, is_damage
+from hermes_store.sqlite.shape import (
+    CJK_INDEX,
+    TRASH_PREFIX,
+    TRIGRAM_INDEX,
+    WORD_INDEX,
+    Layout,
+    Shape,
+    inspect,
+    text_digest,
+)
 from hermes_store.sqlite.views import quoted
-
-#: Characters of a tool row's content that layouts 2 and 3 index (Hermes's figure).
-TOOL_TEXT_LIMIT = 8192
 
 #: Hermes's first schema version whose search objects are known; it rebuilds older ones itself.
 _FIRST_KNOWN_VERSION = 11
@@ -105,11 +113,10 @@ def lay_out(connection: Connection, indexes: Sequence[SearchIndex], report: Upgr
     shape = inspect(connection)
     detach_foreign_tokenizer(connection, shape, report)
     if hands_off(shape):
-        unknown = ", ".join(shape.word.unknown_parts + shape.trigram.unknown_parts)
-        report.leave_pending(f"search index left alone and not used: {unknown} was written by a Hermes unknown to us")
+        report.leave_pending(describe_unknown(shape))
         return
     if not _capable(connection, shape, report):
-        _narrow_update_triggers(connection, shape)
+        narrow_update_triggers(connection, shape)
         return
     reason = why_swap(connection, shape, indexes)
     if reason is not None:
@@ -121,7 +128,8 @@ def lay_out(connection: Connection, indexes: Sequence[SearchIndex], report: Upgr
             connection.exec_driver_sql(f"DROP {kind} IF EXISTS {quoted(name)}")
             connection.exec_driver_sql(text)
             report.note(f"{kind} {name} put back to the text of layout {index.layout.value}")
-    _drop_meta(connection, shape, keys.TOOL_HIGH_WATER_KEY)  # no trigger reads it any more
+    # No trigger reads the one any more, and there is nothing left of what the other offers.
+    _drop_meta(connection, keys.TOOL_HIGH_WATER_KEY, keys.OPTIMIZE_KEY)
 
 
 def hands_off(shape: Shape) -> bool:
@@ -134,9 +142,17 @@ def hands_off(shape: Shape) -> bool:
     return not ancient and (shape.word.unknown or shape.trigram.unknown)
 
 
-def why_swap(  # noqa: PLR0911 - one per reason
-    connection: Connection, shape: Shape, indexes: Sequence[SearchIndex]
-) -> str | None:
+def describe_unknown(shape: Shape) -> str:
+    """Say which search objects are left alone, for a report.
+
+    Args:
+        shape: The shape of a file for which `hands_off` is true.
+    """
+    unknown = ", ".join(shape.word.unknown_parts + shape.trigram.unknown_parts)
+    return f"search index left alone and not used: {unknown} was written by a Hermes unknown to us"
+
+
+def why_swap(connection: Connection, shape: Shape, indexes: Sequence[SearchIndex]) -> str | None:
     """Say why the indexes cannot stay as they are.
 
     Args:
@@ -153,20 +169,13 @@ def why_swap(  # noqa: PLR0911 - one per reason
         found = shape.word if index.name == WORD_INDEX else shape.trigram
         if found.layout is not index.layout and _differs(shape, index):
             return f"{index.name} is in layout {found.layout.value}"
-        if not _same_feed(found.parts, index) and (
-            found.name != WORD_INDEX or not found.fed_consistently or _has_long_tool_rows(connection)
-        ):
+        if not _same_feed(found.parts, index):
+            # Even the triggers of layouts 1 and 2 on the word index: a change to a long tool row takes more out of the
+            # index than is in it, and neither SQLite nor a later count of rows tells.
             return f"{index.name} was fed by other triggers than its layout needs"
-    if keys.PROGRESS_KEY in shape.meta and keys.HIGH_WATER_KEY not in shape.meta:
-        return "a fill marker was left alone"
-    if shape.rebuild is not None:
-        progress, high_water = shape.rebuild
-        if keys.PROGRESS_KEY not in shape.meta:
-            return "a fill was pending without its position"
-        gap = f"SELECT 1 FROM {WORD_INDEX}_docsize WHERE id > ? AND id <= ? LIMIT 1"
-        if connection.exec_driver_sql(gap, (progress, high_water)).first() is not None:
-            return "ids that count as not indexed are in the index"
-    return None
+        if any(f"{index.name}_{suffix}" not in shape.columns for suffix in SHADOW_SUFFIXES if suffix != "content"):
+            return f"{index.name} lacks a part of itself"
+    return _why_markers_lie(connection, shape)
 
 
 def swap(connection: Connection, indexes: Sequence[SearchIndex]) -> None:
@@ -190,15 +199,33 @@ def swap(connection: Connection, indexes: Sequence[SearchIndex]) -> None:
             connection.exec_driver_sql(text)
     _drop_meta(
         connection,
-        shape,
         keys.STALE_KEY, keys.OPTIMIZE_KEY, keys.TOOL_HIGH_WATER_KEY, keys.STORAGE_VERSION_KEY,
-        keys.HIGH_WATER_KEY, keys.PROGRESS_KEY,
+        keys.HIGH_WATER_KEY, keys.PROGRESS_KEY, "fts_rebuild_deferral",
     )  # fmt: skip
-    connection.exec_driver_sql("DELETE FROM state_meta WHERE key = 'fts_rebuild_deferral'")
-    high_water = connection.exec_driver_sql("SELECT MAX(id) FROM messages").scalar_one()
+    lowest, high_water = connection.exec_driver_sql("SELECT MIN(id), MAX(id) FROM messages").one()
     if high_water is not None and indexes[0].layout is not Layout.INLINE:
-        for key, value in ((keys.HIGH_WATER_KEY, high_water), (keys.PROGRESS_KEY, 0)):
+        for key, value in ((keys.HIGH_WATER_KEY, high_water), (keys.PROGRESS_KEY, min(0, lowest - 1))):
             connection.exec_driver_sql("INSERT INTO state_meta (key, value) VALUES (?, ?)", (key, str(value)))
+
+
+def narrow_update_triggers(connection: Connection, shape: Shape) -> None:
+    """Keep layout 0's update triggers from firing for columns they do not index.
+
+    Every later step that touches a message would otherwise index it again, or fail where FTS5 is missing. The new
+    texts are those that release 0.20.0 puts there.
+
+    Args:
+        connection: A connection inside a write transaction.
+        shape: The file's shape.
+    """
+    for found in (shape.word, shape.trigram):
+        name = f"{found.name}_update"
+        stored = shape.objects.get(("trigger", name), "")
+        broad = f"CREATE TRIGGER {name} AFTER UPDATE ON messages BEGIN"
+        if found.parts.get(name) == "0" and stored.startswith(broad):
+            narrow = f"CREATE TRIGGER {name}\nAFTER UPDATE OF content, tool_name, tool_calls ON messages BEGIN"
+            connection.exec_driver_sql(f"DROP TRIGGER {name}")
+            connection.exec_driver_sql(stored.replace(broad, narrow, 1))
 
 
 def detach_foreign_tokenizer(connection: Connection, shape: Shape, report: UpgradeReport) -> None:
@@ -227,6 +254,26 @@ def detach_foreign_tokenizer(connection: Connection, shape: Shape, report: Upgra
     )
 
 
+def _why_markers_lie(connection: Connection, shape: Shape) -> str | None:
+    """Say why the fill markers cannot describe what is in the indexes; None when they can, or there are none."""
+    if keys.PROGRESS_KEY in shape.meta and keys.HIGH_WATER_KEY not in shape.meta:
+        return "a fill marker was left alone"
+    if shape.rebuild is not None:
+        progress, high_water = shape.rebuild
+        if keys.PROGRESS_KEY not in shape.meta:
+            return "a fill was pending without its position"
+        gap = "SELECT 1 FROM {}_docsize WHERE id > ? AND id <= ? LIMIT 1"
+        try:
+            for name in (WORD_INDEX, TRIGRAM_INDEX):
+                if connection.exec_driver_sql(gap.format(name), (progress, high_water)).first() is not None:
+                    return f"messages that count as not indexed are in {name}"
+        except DatabaseError as error:
+            if not is_damage(error):
+                raise
+            return "an index is damaged"
+    return None
+
+
 def _layout(shape: Shape, name: str) -> Layout:
     return shape.word.layout if name == WORD_INDEX else shape.trigram.layout
 
@@ -240,15 +287,6 @@ def _same_feed(parts: Mapping[str, str], index: SearchIndex) -> bool:
     return set(parts) >= set(index.triggers) and set(parts.values()) == {index.layout.value}
 
 
-def _has_long_tool_rows(connection: Connection) -> bool:
-    """Only those can differ between the triggers of layouts 1 to 3: a row that was changed may be indexed too far."""
-    cut = f"length(CAST(content AS BLOB)) > {TOOL_TEXT_LIMIT} OR instr(content, char(0)) > 0"  # substr() stops at a NUL
-    return (
-        connection.exec_driver_sql(f"SELECT 1 FROM messages WHERE role = 'tool' AND ({cut}) LIMIT 1").first()
-        is not None
-    )
-
-
 def _capable(connection: Connection, shape: Shape, report: UpgradeReport) -> bool:
     able = probe(connection, shape)
     for name in ("fts5", "trigram"):
@@ -259,22 +297,6 @@ def _capable(connection: Connection, shape: Shape, report: UpgradeReport) -> boo
             )
             return False
     return True
-
-
-def _narrow_update_triggers(connection: Connection, shape: Shape) -> None:
-    """Keep layout 0's update triggers from firing for columns they do not index.
-
-    Every later step that touches a message would otherwise index it again, or fail where FTS5 is missing. The new
-    texts are those that release 0.20.0 puts there.
-    """
-    for found in (shape.word, shape.trigram):
-        name = f"{found.name}_update"
-        stored = shape.objects.get(("trigger", name), "")
-        broad = f"CREATE TRIGGER {name} AFTER UPDATE ON messages BEGIN"
-        if found.parts.get(name) == "0" and stored.startswith(broad):
-            narrow = f"CREATE TRIGGER {name}\nAFTER UPDATE OF content, tool_name, tool_calls ON messages BEGIN"
-            connection.exec_driver_sql(f"DROP TRIGGER {name}")
-            connection.exec_driver_sql(stored.replace(broad, narrow, 1))
 
 
 def _retire(connection: Connection, shape: Shape, names: Sequence[str]) -> None:
@@ -315,7 +337,6 @@ def _free_name(shape: Shape, shadow: str) -> str:
     return name
 
 
-def _drop_meta(connection: Connection, shape: Shape, *names: str) -> None:
+def _drop_meta(connection: Connection, *names: str) -> None:
     for name in names:
-        if name in shape.meta:
-            connection.exec_driver_sql("DELETE FROM state_meta WHERE key = ?", (name,))
+        connection.exec_driver_sql("DELETE FROM state_meta WHERE key = ?", (name,))

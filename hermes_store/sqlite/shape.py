@@ -161,6 +161,16 @@ class Shape:
         return _number(self.meta.get(PROGRESS_KEY)) or 0, high_water
 
     @property
+    def uids_filled(self) -> bool:
+        """True when Hermes, or we, have given every old message its uid."""
+        return self.meta.get(UID_DONE_KEY) == "1"
+
+    @property
+    def uid_position(self) -> int | None:
+        """The last message id that is known to have a uid, while they are being filled in."""
+        return _number(self.meta.get(UID_POSITION_KEY))
+
+    @property
     def trash(self) -> tuple[str, ...]:
         """Names of retired index tables that still wait to be emptied and dropped."""
         return tuple(sorted(n for t, n in self.objects if t == "table" and n.startswith(TRASH_PREFIX)))
@@ -259,7 +269,8 @@ def _pragma(connection: Connection, name: str) -> int:
 
 
 def _number(text: str | None) -> int | None:
-    try:
-        return None if text is None else int(text)
-    except ValueError:
-        return 0  # Hermes reads the marker with CAST(... AS INTEGER), which makes 0 of anything else
+    """Read a marker as ``CAST(value AS INTEGER)`` does, which is how Hermes and its triggers read it."""
+    if text is None:
+        return None
+    found = re.match(r"\s*[+-]?\d{1,30}", text, re.ASCII)
+    return max(-(2**63), min(int(found[0]), 2**63 - 1)) if found else 0

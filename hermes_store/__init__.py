@@ -1,0 +1,52 @@
+"""The typed SQLAlchemy 2 data layer for Hermes Agent's ``state.db``.
+
+`HermesStore.open` opens a file of any released schema; `hermes_store.migrations.upgrade` brings it to the newest.
+"""
+
+from hermes_store.errors import (
+    ConflictError,
+    CorruptIndexError,
+    CorruptStoreError,
+    HermesStoreError,
+    MissingDependencyError,
+    NotAStoreError,
+    NotFoundError,
+    QueryError,
+    ReadOnlyError,
+    SchemaBehindError,
+    SchemaTooNewError,
+    StoreBusyError,
+    UpgradeError,
+)
+from hermes_store.records import Kind, MessageInfo, SessionInfo, SessionSummary
+from hermes_store.search.records import ContextMessage, SearchHit, SearchPage, SearchPlan
+from hermes_store.store import HermesStore, UnitOfWork, bind
+
+__all__ = [
+    "ConflictError",
+    "ContextMessage",
+    "CorruptIndexError",
+    "CorruptStoreError",
+    "HermesStore",
+    "HermesStoreError",
+    "Kind",
+    "MessageInfo",
+    "MissingDependencyError",
+    "NotAStoreError",
+    "NotFoundError",
+    "QueryError",
+    "ReadOnlyError",
+    "SchemaBehindError",
+    "SchemaTooNewError",
+    "SearchHit",
+    "SearchPage",
+    "SearchPlan",
+    "SessionInfo",
+    "SessionSummary",
+    "StoreBusyError",
+    "UnitOfWork",
+    "UpgradeError",
+    "bind",
+]
+
+__version__ = "0.1.0"

@@ -1,0 +1,76 @@
+"""What was said before and after a hit."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from sqlalchemy import ColumnElement, Connection, ScalarSelect, Select, case, func, select
+
+from hermes_store.content import decode
+from hermes_store.search.records import ContextMessage
+from hermes_store.search.rows import MESSAGES, among, m, visible
+
+#: Characters of a message shown as context (as many as Hermes shows).
+CONTEXT_LENGTH = 200
+
+
+def contexts(
+    connection: Connection, ids: Sequence[int], *, include_inactive: bool
+) -> Mapping[int, tuple[ContextMessage, ...]]:
+    """Read the messages around hits, with one statement.
+
+    Args:
+        connection: The connection.
+        ids: Message ids.
+        include_inactive: Count rewound messages in.
+
+    Returns:
+        Message id to the visible message before it, itself, and the one after it, of the same session by id.
+    """
+    if not ids:
+        return {}
+    found: dict[int, list[ContextMessage]] = {}
+    for row in connection.execute(context_statement(ids, include_inactive=include_inactive)):
+        text = decode(row.content).text[:CONTEXT_LENGTH]
+        found.setdefault(row.hit, []).append(ContextMessage(row.id, str(row.role), text))
+    return {hit: tuple(sorted(messages, key=lambda message: message.id)) for hit, messages in found.items()}
+
+
+def context_statement(ids: Sequence[int], *, include_inactive: bool) -> Select[Any]:
+    """Ask for the messages around hits.
+
+    Args:
+        ids: Message ids.
+        include_inactive: Count rewound messages in.
+    """
+    neighbour = MESSAGES.alias("neighbour")
+
+    def nearest(side: ColumnElement[bool], order: ColumnElement[int]) -> ScalarSelect[int]:
+        return (
+            select(neighbour.c.id)
+            .where(
+                neighbour.c.session_id == m.c.session_id, side, visible(neighbour, include_inactive=include_inactive)
+            )
+            .order_by(order)
+            .limit(1)
+            .scalar_subquery()
+        )
+
+    around = (
+        select(
+            m.c.id.label("hit"),
+            nearest(neighbour.c.id < m.c.id, neighbour.c.id.desc()).label("before"),
+            nearest(neighbour.c.id > m.c.id, neighbour.c.id.asc()).label("after"),
+        )
+        .where(among(m.c.id, ids))
+        .cte("around")
+    )
+    shown = MESSAGES.alias("shown")
+    # Structured content begins with a NUL character, where length() ends: it is needed whole to be decoded.
+    content = case(
+        (func.length(shown.c.content) == 0, shown.c.content), else_=func.substr(shown.c.content, 1, CONTEXT_LENGTH)
+    )
+    return select(around.c.hit, shown.c.id, shown.c.role, content.label("content")).join_from(
+        around, shown, shown.c.id.in_([around.c.before, around.c.hit, around.c.after])
+    )

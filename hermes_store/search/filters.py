@@ -1,0 +1,176 @@
+"""What a caller restricts a search to, checked once.
+
+`make_filters` takes the keyword arguments of `HermesStore.search` as an application passes them and refuses what it
+cannot mean; `Filters` holds the result in one form. For every list, None is no restriction and an empty list allows
+nothing.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+import time
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import UTC, date, datetime
+from typing import Literal, cast
+
+#: A moment as callers give it: an aware datetime, ISO text (UTC when it says no zone), epoch seconds, or ``"7d"``,
+#: ``"24h"``, ``"2w"`` before now.
+Moment = datetime | date | str | float | int
+
+Sort = Literal["rank", "newest", "oldest"]
+
+_SORTS = ("rank", "newest", "oldest")
+_RELATIVE = re.compile(r"(\d{1,6})\s*([hdw])", re.ASCII | re.IGNORECASE)
+_SECONDS = {"h": 3600, "d": 86400, "w": 604800}
+
+
+@dataclass(frozen=True, slots=True)
+class Filters:
+    """A search's restrictions; see `make_filters` for what each one means."""
+
+    roles: tuple[str, ...] | None = None
+    sources: tuple[str, ...] | None = None
+    exclude_sources: tuple[str, ...] | None = None
+    session_ids: tuple[str, ...] | None = None
+    after: float | None = None
+    before: float | None = None
+    sort: Sort = "rank"
+    limit: int = 20
+    offset: int = 0
+    include_inactive: bool = False
+    include_archived: bool = False
+    include_hidden: bool = False
+    titles: bool = False
+    context: bool = True
+    timeout: float | None = None
+
+    @property
+    def allow_nothing(self) -> bool:
+        """True when a list is empty, so that no message can be found."""
+        return any(allowed is not None and not allowed for allowed in (self.roles, self.sources, self.session_ids))
+
+
+def make_filters(
+    *,
+    roles: Iterable[str] | None = None,
+    sources: Iterable[str] | None = None,
+    exclude_sources: Iterable[str] | None = None,
+    session_ids: Iterable[str] | None = None,
+    after: Moment | None = None,
+    before: Moment | None = None,
+    sort: str = "rank",
+    limit: int = 20,
+    offset: int = 0,
+    include_inactive: bool = False,
+    include_archived: bool = False,
+    include_hidden: bool = False,
+    titles: bool = False,
+    context: bool = True,
+    timeout: float | None = None,
+) -> Filters:
+    """Check the restrictions of a search and bring them into one form.
+
+    Args:
+        roles: Roles of the messages (``user``, ``assistant``, ``tool``, …). Naming ``tool`` searches the whole text of
+            tool results, not only its first 8,192 characters.
+        sources: Sources of the sessions (``cli``, ``telegram``, ``cron``, …).
+        exclude_sources: Sources to leave out.
+        session_ids: Sessions to search in.
+        after: Message time from which on to search, inclusive.
+        before: Message time up to which to search, exclusive.
+        sort: ``"rank"`` (best first), ``"newest"`` or ``"oldest"``.
+        limit: How many hits at most.
+        offset: How many hits to skip.
+        include_inactive: Also show rewound messages.
+        include_archived: Also search archived sessions.
+        include_hidden: Also search hidden sessions.
+        titles: Also name the sessions whose title or id matches.
+        context: Give the messages before and after each hit.
+        timeout: Seconds after which a search gives up; None waits.
+
+    Returns:
+        The checked restrictions.
+
+    Raises:
+        ValueError: A value has the wrong type or makes no sense; the message names the parameter.
+    """
+    now = time.time()
+    if sort not in _SORTS:
+        raise ValueError(f"sort must be one of {', '.join(_SORTS)}")
+    if timeout is not None and not (_is_number(timeout) and timeout > 0):
+        raise ValueError("timeout must be a positive number of seconds, or None")
+    return Filters(
+        roles=_names("roles", roles),
+        sources=_names("sources", sources),
+        exclude_sources=_names("exclude_sources", exclude_sources),
+        session_ids=_names("session_ids", session_ids),
+        after=_moment("after", after, now),
+        before=_moment("before", before, now),
+        sort=cast("Sort", sort),
+        limit=_count("limit", limit),
+        offset=_count("offset", offset),
+        include_inactive=_flag("include_inactive", include_inactive),
+        include_archived=_flag("include_archived", include_archived),
+        include_hidden=_flag("include_hidden", include_hidden),
+        titles=_flag("titles", titles),
+        context=_flag("context", context),
+        timeout=None if timeout is None else float(timeout),
+    )
+
+
+def _names(name: str, given: object) -> tuple[str, ...] | None:
+    if given is None:
+        return None
+    if isinstance(given, str | bytes) or not isinstance(given, Iterable):
+        raise ValueError(f"{name} must be a list of strings, or None for no restriction")  # noqa: TRY004 - documented
+    names = tuple(dict.fromkeys(given))
+    for each in names:
+        if not isinstance(each, str):
+            raise ValueError(f"{name} must hold strings only")  # noqa: TRY004 - documented
+        try:
+            each.encode()
+        except UnicodeEncodeError:
+            raise ValueError(f"{name} holds a string that is not valid Unicode") from None
+    return names
+
+
+def _count(name: str, given: object) -> int:
+    if isinstance(given, bool) or not isinstance(given, int) or given < 0:
+        raise ValueError(f"{name} must be a whole number, 0 or more")
+    return given
+
+
+def _flag(name: str, given: object) -> bool:
+    if not isinstance(given, bool):
+        raise ValueError(f"{name} must be True or False")  # noqa: TRY004 - documented
+    return given
+
+
+def _moment(name: str, given: object, now: float) -> float | None:
+    if given is None:
+        return None
+    if _is_number(given):
+        return float(cast("float", given))
+    if isinstance(given, str):
+        if relative := _RELATIVE.fullmatch(given.strip()):
+            return now - int(relative[1]) * _SECONDS[relative[2].lower()]
+        try:
+            moment = datetime.fromisoformat(given.strip())
+        except ValueError:
+            raise ValueError(
+                f"{name} must be an ISO date or time such as 2026-07-01, or a time ago such as 7d, 24h, 2w"
+            ) from None
+        return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()
+    if isinstance(given, datetime):
+        if given.tzinfo is None:
+            raise ValueError(f"{name} must be a datetime with a time zone")
+        return given.timestamp()
+    if isinstance(given, date):
+        return datetime(given.year, given.month, given.day, tzinfo=UTC).timestamp()
+    raise ValueError(f"{name} must be a datetime, ISO text, epoch seconds, or a time ago such as 7d, 24h, 2w")
+
+
+def _is_number(given: object) -> bool:
+    return isinstance(given, int | float) and not isinstance(given, bool) and math.isfinite(given)

@@ -1,0 +1,168 @@
+"""Which messages a search may show, and which of them each kind of term covers.
+
+Pure expressions over ``messages AS m`` joined to ``sessions AS s``. Visibility is one predicate, used for hits and for
+their context alike. The names are never qualified with a schema: on older files temporary views stand in their place.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from typing import Any, cast
+
+from sqlalchemy import (
+    ColumnElement,
+    FromClause,
+    Table,
+    and_,
+    case,
+    exists,
+    false,
+    func,
+    literal_column,
+    or_,
+    select,
+    true,
+)
+
+from hermes_store.models import HermesSession, Message
+from hermes_store.search.filters import Filters
+
+MESSAGES = cast("Table", Message.__table__)
+SESSIONS = cast("Table", HermesSession.__table__)
+
+m = MESSAGES.alias("m")
+s = SESSIONS.alias("s")
+
+#: Messages with their sessions; a message without a session is not shown, as in Hermes.
+SOURCE = m.join(s, s.c.id == m.c.session_id)
+
+#: Sources of sessions that layout 3 keeps out of its substring index.
+UNINDEXED_SOURCES = ("cron", "subagent")
+#: Characters of a tool message's content that layouts 2 and 3 index.
+TOOL_LIMIT = 8192
+
+
+def visible(row: FromClause, *, include_inactive: bool) -> ColumnElement[bool]:
+    """Say which messages may be shown at all.
+
+    Live rows are, and those that compaction archived; rewound rows are not. A row that compaction archived while its
+    copy lives on in the same session is the same message once more, and is left to the copy.
+
+    Args:
+        row: ``messages`` under any name.
+        include_inactive: Show rewound rows and archived originals as well.
+    """
+    shown = row.c.display_kind.is_distinct_from("hidden")
+    if include_inactive:
+        return shown
+    live = or_(row.c.active == 1, row.c.active.is_(None))  # Hermes takes NULL for 1, and heals it when it opens a file
+    archived = and_(row.c.active == 0, row.c.compacted == 1, ~_lives_on(row))
+    return and_(shown, or_(live, archived))
+
+
+def _lives_on(row: FromClause) -> ColumnElement[bool]:
+    """A copy keeps its original's uid (schema 31), and before there were uids its time, speaker and text."""
+    copy = MESSAGES.alias("copy")
+    # A literal, not a parameter: only then does SQLite see that its partial index on live rows serves.
+    same_place = and_(copy.c.session_id == row.c.session_id, copy.c.active == literal_column("1"))
+    by_uid = exists().where(same_place, copy.c.message_uid == row.c.message_uid)
+    by_text = exists().where(
+        same_place,
+        copy.c.timestamp == row.c.timestamp,
+        copy.c.role == row.c.role,
+        copy.c.content.is_not_distinct_from(row.c.content),
+        copy.c.tool_calls.is_not_distinct_from(row.c.tool_calls),
+    )
+    return or_(by_uid, by_text)
+
+
+def allowed(filters: Filters) -> ColumnElement[bool]:
+    """Say which messages a search may return, whatever it searches for.
+
+    Args:
+        filters: What the caller asked for.
+    """
+    conditions = [visible(m, include_inactive=filters.include_inactive), session_allowed(s, filters)]
+    if filters.roles is not None:
+        conditions.append(m.c.role.in_(filters.roles) if filters.roles else false())
+    if filters.session_ids is not None:
+        # By the message's own column, which the indexes of every layout begin with.
+        conditions.append(among(m.c.session_id, filters.session_ids))
+    if filters.after is not None:
+        conditions.append(m.c.timestamp >= filters.after)
+    if filters.before is not None:
+        conditions.append(m.c.timestamp < filters.before)
+    return and_(*conditions)
+
+
+def session_allowed(session: FromClause, filters: Filters) -> ColumnElement[bool]:
+    """Say which sessions a search may show.
+
+    Args:
+        session: ``sessions`` under any name.
+        filters: What the caller asked for.
+    """
+    conditions: list[ColumnElement[bool]] = [true()]
+    if not filters.include_archived:
+        conditions.append(func.coalesce(session.c.archived, 0) == 0)
+    if not filters.include_hidden:
+        conditions.append(func.coalesce(session.c.hidden, 0) == 0)
+    if filters.sources is not None:
+        conditions.append(session.c.source.in_(filters.sources) if filters.sources else false())
+    if filters.exclude_sources:
+        conditions.append(session.c.source.not_in(filters.exclude_sources))
+    return and_(*conditions)
+
+
+def in_substring_index() -> ColumnElement[bool]:
+    """Say which messages layout 3 keeps in its substring index."""
+    return and_(m.c.role != "tool", ~_unindexed_session())
+
+
+def asked_for(filters: Filters) -> ColumnElement[bool] | None:
+    """Say which of the other messages a caller asks for by name, so that substring search covers them as well.
+
+    Naming the role ``tool`` asks for tool messages, naming sessions for everything in them, and naming sources for the
+    sessions of those sources that the index leaves out.
+
+    Args:
+        filters: What the caller asked for.
+
+    Returns:
+        The condition, None when nothing is asked for.
+    """
+    if filters.session_ids is not None:
+        return ~in_substring_index()
+    asked = []
+    if filters.roles is not None and "tool" in filters.roles:
+        asked.append(m.c.role == "tool")
+    if filters.sources is not None:
+        asked.append(_unindexed_session())
+    return and_(~in_substring_index(), or_(*asked)) if asked else None
+
+
+def covered(filters: Filters) -> ColumnElement[bool]:
+    """Say which messages substring search covers: those of the index and those asked for.
+
+    Args:
+        filters: What the caller asked for.
+    """
+    asked = asked_for(filters)
+    return in_substring_index() if asked is None else or_(in_substring_index(), asked)
+
+
+def among(value: ColumnElement[Any], members: Iterable[str] | Iterable[int]) -> ColumnElement[bool]:
+    """Say that a value is one of a list of any length (SQLite limits the number of parameters).
+
+    Args:
+        value: The column.
+        members: Texts or whole numbers.
+    """
+    listed = func.json_each(json.dumps(list(members))).table_valued("value")
+    return value.in_(select(listed.c.value))
+
+
+def _unindexed_session() -> ColumnElement[bool]:
+    config = case((func.json_valid(s.c.model_config) == 1, s.c.model_config), else_="{}")
+    return or_(s.c.source.in_(UNINDEXED_SOURCES), func.json_extract(config, "$._delegate_from").is_not(None))

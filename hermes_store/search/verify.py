@@ -1,0 +1,188 @@
+"""What a query means, said once, in Python: does this message answer it, and where?
+
+Indexes and scans only propose rows. Every proposed row is read and judged here, which is what makes all routes mean the
+same: an index that still holds deleted text, that holds more than layout 3 does, JSON keys, base64, or a word glued to
+others, proposes too much and is put right; whatever the route, the answer is that of this module.
+
+* A *word* matches a whole word, folded as ``unicode61`` folds. In texts that substring search covers, a character of an
+  unspaced script beside it is a boundary too (``youer`` is in ``修改youer服务端``, ``cat`` is not in ``concatenate``).
+* A term with an unspaced script matches anywhere, folded by width and case.
+* Punctuation within a term has to be there literally, unless the caller relaxes that term.
+"""
+
+from __future__ import annotations
+
+import bisect
+import functools
+import re
+from collections.abc import Iterator, Sequence
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass, field
+from itertools import pairwise
+
+from hermes_store.search.scripts import GAP, LETTER, STOPS, UNSPACED, fold_width, fold_words, has_unspaced, runs
+from hermes_store.search.syntax import And, Leaf, Near, Node, Not, Or
+from hermes_store.search.terms import Kind, Needle, needle
+
+Span = tuple[int, int]
+
+_TOKEN = re.compile(f"{LETTER}+")
+_LETTER = re.compile(LETTER)
+_BLANK = f"[\\s{STOPS}]"
+_NONE: frozenset[Leaf] = frozenset()
+
+
+@dataclass(slots=True)
+class Field:
+    """One searchable text of a message, folded when it is first asked for.
+
+    Attributes:
+        text: The decoded text.
+        substring: True when substring search covers it: terms of unspaced scripts, and words glued to them.
+    """
+
+    text: str
+    substring: bool
+    _folded: dict[Kind, str] = field(default_factory=dict, init=False, repr=False)
+
+    def folded(self, kind: Kind) -> str:
+        """Give the text as terms of one kind compare it.
+
+        Args:
+            kind: The kind of the term.
+        """
+        if kind is Kind.SIGNS:
+            return self.text
+        if kind not in self._folded:
+            self._folded[kind] = fold_words(self.text) if kind is Kind.WORD else fold_width(self.text)
+        return self._folded[kind]
+
+
+def matches(node: Node, fields: Sequence[Field], relaxed: AbstractSet[Leaf] = _NONE) -> bool:
+    """Tell whether a message answers a query.
+
+    Args:
+        node: A normalised tree.
+        fields: The searchable texts of the message.
+        relaxed: Terms whose punctuation need not be there.
+    """
+    match node:
+        case And(parts):
+            return all(matches(part, fields, relaxed) for part in parts)
+        case Or(parts):
+            return any(matches(part, fields, relaxed) for part in parts)
+        case Not(part):
+            return not matches(part, fields, relaxed)
+        case Near():
+            return any(_is_near(node, text) for text in fields)
+        case _:
+            return any(True for text in fields for _ in spans(node, text, relaxed))
+
+
+def spans(leaf: Leaf, text: Field, relaxed: AbstractSet[Leaf] = _NONE) -> Iterator[Span]:
+    """Find where a term stands in one text.
+
+    Args:
+        leaf: A term, prefix or phrase.
+        text: The text.
+        relaxed: Terms whose punctuation need not be there.
+
+    Yields:
+        Start and end in ``text.folded(kind of the term)``, from left to right.
+    """
+    sought = needle(leaf)
+    return _spans(sought, text, literal=sought.literal and leaf not in relaxed)
+
+
+def literal_leaves(node: Node) -> frozenset[Leaf]:
+    """Name the terms whose punctuation a query requires, as far as that can be relaxed (exclusions cannot).
+
+    Args:
+        node: A normalised tree.
+    """
+    match node:
+        case And(parts) | Or(parts):
+            return _NONE.union(*(literal_leaves(part) for part in parts))
+        case Not() | Near():
+            return _NONE
+        case _:
+            return frozenset({node}) if needle(node).literal else _NONE
+
+
+def _spans(sought: Needle, text: Field, *, literal: bool) -> Iterator[Span]:
+    if sought.kind is Kind.SUBSTRING and not text.substring:
+        return
+    finder = _finder(sought, literal=literal, glued=text.substring)
+    folded = text.folded(sought.kind)
+    start = min((at for probe in finder.starts if (at := folded.find(probe)) >= 0), default=-1)
+    if start >= 0:
+        yield from (found.span() for found in finder.pattern.finditer(folded, start))
+
+
+def _is_near(node: Near, text: Field) -> bool:
+    """Judge as FTS5 does: no more than ``distance`` words from the end of each part to the start of the last one."""
+    places: list[list[Span]] = []
+    for part in node.parts:
+        sought = needle(part)
+        found = list(_spans(sought, text, literal=False))
+        if not found:
+            return False
+        words = [word.start() for word in _TOKEN.finditer(text.folded(sought.kind))]
+        places.append([(bisect.bisect_right(words, start), bisect.bisect_left(words, end)) for start, end in found])
+    starts = [[start for start, _ in part] for part in places]
+    return any(
+        all(
+            _ends_within(part, part_starts, last, node.distance)
+            for part, part_starts in zip(places, starts, strict=True)
+        )
+        for last in sorted({start for part in starts for start in part})
+    )
+
+
+def _ends_within(part: list[Span], starts: list[int], last: int, distance: int) -> bool:
+    before = bisect.bisect_right(starts, last)
+    return before > 0 and last - part[before - 1][1] - 1 <= distance
+
+
+# ----------------------------------------------------------------------------------------------------------- patterns
+
+
+@dataclass(frozen=True, slots=True)
+class _Finder:
+    """A pattern, and the texts one of which every match starts with: to look for those first is many times faster."""
+
+    pattern: re.Pattern[str]
+    starts: tuple[str, ...]
+
+
+@functools.lru_cache(maxsize=2048)
+def _finder(sought: Needle, *, literal: bool, glued: bool) -> _Finder:
+    if sought.kind is Kind.SIGNS:
+        return _Finder(re.compile(re.escape(sought.text)), (sought.text,))
+    gap = _BLANK if literal else GAP
+    if sought.kind is Kind.SUBSTRING:
+        pieces = [fold_width(piece) for piece in (sought.chunks if literal else sought.parts)]
+        return _Finder(re.compile(_joined(pieces, gap)), (pieces[0],))
+    # What stands beside a word must not be a letter; beside a glued one it may be one of an unspaced script.
+    edge = f"(?![{UNSPACED}]){LETTER}" if glued else LETTER
+    bodies = {}
+    for spelling in sought.spellings:
+        chunks = [folded for chunk in spelling.split(" ") if (folded := fold_words(chunk))]
+        pieces = chunks if literal else [run for chunk in chunks for run in runs(chunk)]
+        left = f"(?<!{edge})" if _is_letter(pieces[0][0]) else ""
+        right = f"(?!{edge})" if _is_letter(pieces[-1][-1]) and not sought.prefix else ""
+        bodies[f"{left}{_joined(pieces, gap)}{right}"] = pieces[0]
+    return _Finder(re.compile("|".join(bodies)), tuple(dict.fromkeys(bodies.values())))
+
+
+def _joined(pieces: list[str], gap: str) -> str:
+    """Join pieces by what may stand between them: something, unless one of the two sides needs no blank."""
+    body = re.escape(pieces[0])
+    for left, right in pairwise(pieces):
+        blank_needed = all(_is_letter(side) and not has_unspaced(side) for side in (left[-1], right[0]))
+        body += gap + ("+" if blank_needed else "*") + re.escape(right)
+    return body
+
+
+def _is_letter(character: str) -> bool:
+    return _LETTER.match(character) is not None

@@ -1,0 +1,59 @@
+"""Telling damage of a file from what only looks like it.
+
+SQLite's checks report three kinds of thing in one list: pages that cannot be read, cells that are not what their
+column declares, and search indexes. Only the first is damage of the conversations. Odd cells are bad rows, which are
+shown and flagged; an index can be made again from the messages, and one that was filled by another SQLite build can be
+reported as malformed although it is whole.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterable
+
+from hermes_store.sqlite.shape import CJK_INDEX, TRASH_PREFIX, TRIGRAM_INDEX, WORD_INDEX
+
+#: What FTS5 appends to an index's name to name the tables that hold it.
+SHADOW_SUFFIXES = ("data", "idx", "docsize", "config", "content")
+
+_SHADOWS = frozenset(
+    f"{index}_{suffix}" for index in (WORD_INDEX, TRIGRAM_INDEX, CJK_INDEX) for suffix in SHADOW_SUFFIXES
+)
+_CELL_FINDINGS = ("NULL value in", "non-unique", "TEXT value in", "NUMERIC value in", "CHECK constraint failed in")
+
+
+def first_damage(findings: Iterable[str]) -> str | None:
+    """Find what is damage among the findings of ``PRAGMA quick_check(table)``.
+
+    Args:
+        findings: Its rows.
+
+    Returns:
+        The first one that is, on one line; None when the table is whole.
+    """
+    for finding in findings:
+        if finding != "ok" and not any(words in finding for words in _CELL_FINDINGS):
+            return " ".join(finding.split())
+    return None
+
+
+def belongs_to_search(table: str) -> bool:
+    """True for a table whose content can be made again from the messages.
+
+    Args:
+        table: A table's name.
+    """
+    return table in _SHADOWS or table.startswith(TRASH_PREFIX)
+
+
+def is_damage(error: BaseException) -> bool:
+    """True when SQLite met a page, or an index entry, that it cannot make sense of.
+
+    Args:
+        error: An exception of SQLAlchemy or of the driver.
+    """
+    original = getattr(error, "orig", None) or error
+    code = getattr(original, "sqlite_errorcode", None)
+    if code is not None:
+        return bool((code & 0xFF) == sqlite3.SQLITE_CORRUPT)
+    return "malformed" in str(original)  # a driver without error codes

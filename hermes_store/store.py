@@ -12,6 +12,7 @@ import os
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from types import ModuleType, TracebackType
 from typing import Any, Literal, Self
@@ -35,6 +36,7 @@ from hermes_store.sessions import SessionRepository
 from hermes_store.sqlite.backup import backup_to
 from hermes_store.sqlite.capabilities import Capabilities, probe
 from hermes_store.sqlite.engine import BEGIN_OPTION, DEFAULT_TIMEOUT, begin_now, busy_as_typed, make_engine, read_text
+from hermes_store.sqlite.gaps import incomplete_indexes
 from hermes_store.sqlite.readonly import Reader, explain_open_error, open_reader, require_file
 from hermes_store.sqlite.shape import Shape, inspect
 from hermes_store.sqlite.views import fit_connection, shadow_views
@@ -54,9 +56,10 @@ class UnitOfWork:
         shape: What the file is like, as this transaction sees it.
     """
 
-    def __init__(self, session: Session, shape: Shape) -> None:
+    def __init__(self, session: Session, shape: Shape, whole: set[int] | None = None) -> None:
         self.session = session
         self.shape = shape
+        self._whole = set() if whole is None else whole
         scope = OpenScope(session)
         self.sessions = SessionRepository(scope)
         self.messages = MessageRepository(scope)
@@ -70,9 +73,7 @@ class UnitOfWork:
             query: The query.
             filters: The keyword arguments of `HermesStore.search`.
         """
-        connection = self.session.connection()
-        able = probe(connection, self.shape)
-        return search(connection, query, self._filters(filters), shape=self.shape, fts5=able.fts5, trigram=able.trigram)
+        return search(self.session.connection(), query, self._filters(filters), **self._abilities())
 
     def explain(self, query: str, **filters: Any) -> SearchPlan:
         """Say how a search would run; see `HermesStore.explain`.
@@ -81,11 +82,20 @@ class UnitOfWork:
             query: The query.
             filters: The keyword arguments of `HermesStore.search`.
         """
+        return explain(self.session.connection(), query, self._filters(filters), **self._abilities())
+
+    def _abilities(self) -> dict[str, Any]:
+        """What a search may believe: the file's shape, with indexes that lack messages, and the library's modules."""
         connection = self.session.connection()
+        if self.shape.schema_cookie in self._whole:
+            gaps: frozenset[str] = frozenset()
+        else:
+            gaps = incomplete_indexes(connection, self.shape)
+            if not gaps:  # a gap is looked for again each time: an upgrade may have filled it
+                self._whole.add(self.shape.schema_cookie)
         able = probe(connection, self.shape)
-        return explain(
-            connection, query, self._filters(filters), shape=self.shape, fts5=able.fts5, trigram=able.trigram
-        )
+        shape = replace(self.shape, incomplete=gaps)
+        return {"shape": shape, "fts5": able.fts5, "trigram": able.trigram}
 
     def _filters(self, given: dict[str, Any]) -> Any:
         lineage_of = given.pop("lineage_of", None)
@@ -116,6 +126,7 @@ class HermesStore:
         self._read_only = False
         self._driver: ModuleType | None = None
         self._reopen = threading.Lock()
+        self._whole: set[int] = set()  # schema cookies under which no index was found to lack messages
         self.sessions = SessionRepository(self)
         self.messages = MessageRepository(self)
         self.lineage = LineageRepository(self)
@@ -192,7 +203,7 @@ class HermesStore:
         """
         with self._connect("deferred") as (connection, shape), Session(connection, autoflush=False) as session:
             event.listen(session, "before_flush", _refuse_to_write)
-            yield UnitOfWork(session, shape)
+            yield UnitOfWork(session, shape, self._whole)
         if self._reader is not None:
             self._reader.confirm()
 
@@ -217,7 +228,7 @@ class HermesStore:
                     f"{self._path or 'the file'} lacks columns of schema 31 (in {behind}); "
                     f"run: hermes-store upgrade {self._path or 'PATH'}"
                 )
-            yield UnitOfWork(session, shape)
+            yield UnitOfWork(session, shape, self._whole)
             # The session joined a transaction that was begun on the connection, and would not end it.
             session.flush()
             connection.commit()
@@ -317,9 +328,9 @@ class HermesStore:
             factory, raw.text_factory = raw.text_factory, read_text
             try:
                 try:
-                    fit_connection(connection, Base.metadata)
+                    fitted = fit_connection(connection, Base.metadata)
                     begin(connection, mode, self._timeout)
-                    shape = inspect(connection)
+                    shape = inspect(connection, fitted)
                 except DatabaseError as error:
                     raise explain_open_error(self._path or Path("the database"), error) from error
                 yield connection, shape

@@ -25,8 +25,8 @@ from hermes_store.maintenance.info import StoreInfo, describe
 from hermes_store.migrations.runner import summarise
 from hermes_store.target import resolve_target
 
-out = Console(highlight=False)
-err = Console(stderr=True, highlight=False)
+out = Console(highlight=False, soft_wrap=True)
+err = Console(stderr=True, highlight=False, soft_wrap=True)
 
 PATH = click.argument("path", type=click.Path(path_type=Path))
 PATH_OR_DEFAULT = click.argument("path", type=click.Path(path_type=Path), required=False)
@@ -212,7 +212,7 @@ def _print_info(found: StoreInfo) -> None:
     for index in found.indexes:
         table.add_row(index.name, index.layout, index.state, _number(index.rows), _number(index.size))
     out.print(table)
-    out.print("rows: " + ", ".join(f"{name} {rows:,}" for name, rows in found.rows.items()))
+    out.print("rows: " + ", ".join(f"{name} {rows:,}" for name, rows in found.rows.items() if rows))
     for text in found.pending:
         out.print(f"pending: {text}", style="yellow")
     for name in found.unknown_triggers:

@@ -116,18 +116,19 @@ def run_upgrade(
     report = UpgradeReport(path=path)
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     with upgrade_lock(path):
-        if not path.exists():
-            create_file(path, driver=driver)
-            report.created = report.changed = True
-        require_file(path)
-        engine = make_engine(path, driver=driver, timeout=timeout)
-        upgrade = _Upgrade(path, engine, report, progress or _silent, driver)
         try:
-            upgrade.run(revision, run_revisions, backup=backup, thorough=thorough)
+            if not path.exists():
+                create_file(path, driver=driver)
+                report.created = report.changed = True
+            require_file(path)
+            engine = make_engine(path, driver=driver, timeout=timeout)
+            try:
+                upgrade = _Upgrade(path, engine, report, progress or _silent, driver)
+                upgrade.run(revision, run_revisions, backup=backup, thorough=thorough)
+            finally:
+                engine.dispose()
         except DatabaseError as error:
             raise _explain(path, error) from error
-        finally:
-            engine.dispose()
     report.seconds = time.monotonic() - started
     return report
 
@@ -322,16 +323,11 @@ def summarise(rows_before: Mapping[str, int], rows_after: Mapping[str, int]) -> 
         rows_after: Rows per table after.
 
     Returns:
-        One line per table, such as ``messages: 332 rows, unchanged``.
+        One line per table that has rows, such as ``messages: 332 rows, unchanged``.
     """
     lines = []
     for table, after in rows_after.items():
-        before = rows_before.get(table)
-        if before is None:
-            change = "new table"
-        elif before == after:
-            change = "unchanged"
-        else:
-            change = f"{after - before:+d}"
-        lines.append(f"{table}: {after} rows, {change}")
+        before = rows_before.get(table, 0)
+        if before or after:
+            lines.append(f"{table}: {after} rows, {'unchanged' if before == after else f'{after - before:+d}'}")
     return lines

@@ -133,7 +133,9 @@ def make_plan(query: Query, filters: Filters, shape: Shape, unusable: Mapping[st
     return Plan(query, filters, routes, ranked, planner.rest(with_main=ranked is None), pending, notes)
 
 
-def _fault(index: IndexShape, shape: Shape, *, fts5: bool, trigram: bool) -> str | None:
+def _fault(  # noqa: PLR0911 - one per reason
+    index: IndexShape, shape: Shape, *, fts5: bool, trigram: bool
+) -> str | None:
     if not fts5:
         return "needs FTS5, which this SQLite lacks"
     if index.name == TRIGRAM_INDEX and not trigram:
@@ -144,6 +146,8 @@ def _fault(index: IndexShape, shape: Shape, *, fts5: bool, trigram: bool) -> str
         return "is marked stale"
     if index.unknown:
         return "has a shape that no known release made"
+    if index.name in shape.incomplete:
+        return "lacks messages that belong in it"
     return None if index.fed_consistently else "is not kept up to date by the triggers it needs"
 
 

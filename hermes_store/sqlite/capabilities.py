@@ -55,6 +55,8 @@ class Capabilities:
     def missing(self) -> Mapping[str, str]:
         """Each missing capability with its remedy."""
         found = {name: remedy for name, remedy in REMEDIES.items() if not getattr(self, name)}
+        if not self.foreign_tokenizers:
+            found.pop("load_extension", None)  # nothing here needs one
         for tokenizer in self.foreign_tokenizers:
             found[f"tokenizer {tokenizer}"] = (
                 "the index that needs it is left alone and not used; `hermes-store upgrade` detaches it, so that "

@@ -12,7 +12,7 @@ import enum
 import hashlib
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from sqlalchemy import Connection
 
@@ -130,6 +130,7 @@ class Shape:
         word: The word index ``messages_fts``.
         trigram: The substring index ``messages_fts_trigram``.
         cjk: The optional ``messages_fts_cjk`` of a loadable tokenizer.
+        incomplete: Search indexes known to lack messages that no marker accounts for (`hermes_store.sqlite.gaps`).
     """
 
     schema_cookie: int
@@ -141,6 +142,7 @@ class Shape:
     word: IndexShape
     trigram: IndexShape
     cjk: IndexShape
+    incomplete: frozenset[str] = frozenset()
 
     @property
     def schema_version(self) -> int | None:
@@ -184,15 +186,20 @@ class Shape:
         return column in self.columns.get(table, {})
 
 
-def inspect(connection: Connection) -> Shape:
+def inspect(connection: Connection, known: Shape | None = None) -> Shape:
     """Read the shape of the file behind an open connection.
 
     Args:
-        connection: A connection of an engine made by `hermes_store.sqlite.engine`.
+        connection: A connection of the file.
+        known: A shape read earlier; as long as SQLite's schema counter has not moved since, only versions and markers
+            are read again.
 
     Returns:
         The shape; a few milliseconds, independent of the size of the file.
     """
+    cookie = _pragma(connection, "schema_version")
+    if known is not None and known.schema_cookie == cookie:
+        return replace(known, versions=_versions(connection, known.columns), meta=_meta(connection, known.columns))
     objects = {
         (str(kind), str(name)): str(sql)
         for kind, name, sql in connection.exec_driver_sql(
@@ -206,22 +213,13 @@ def inspect(connection: Connection) -> Shape:
         " WHERE m.type = 'table' AND m.sql IS NOT NULL AND m.sql NOT LIKE 'CREATE VIRTUAL TABLE%'"
     ):
         columns.setdefault(table, {})[name] = ColumnShape(name, type_, bool(not_null), default, key)
-    versions: tuple[object, ...] = ()
-    if "version" in columns.get("schema_version", {}):
-        rows = connection.exec_driver_sql("SELECT version FROM main.schema_version ORDER BY rowid")
-        versions = tuple(row[0] for row in rows)
-    meta: dict[str, str] = {}
-    if {"key", "value"} <= columns.get("state_meta", {}).keys():
-        marks = ", ".join("?" * len(SEARCH_KEYS))
-        rows = connection.exec_driver_sql(f"SELECT key, value FROM main.state_meta WHERE key IN ({marks})", SEARCH_KEYS)
-        meta = {str(key): str(value) for key, value in rows if value is not None}
     return Shape(
-        schema_cookie=_pragma(connection, "schema_version"),
+        schema_cookie=cookie,
         application_id=_pragma(connection, "application_id"),
         objects=objects,
         columns=columns,
-        versions=versions,
-        meta=meta,
+        versions=_versions(connection, columns),
+        meta=_meta(connection, columns),
         word=_index_shape(WORD_INDEX, objects),
         trigram=_index_shape(TRIGRAM_INDEX, objects),
         cjk=_index_shape(CJK_INDEX, objects),
@@ -239,6 +237,21 @@ def text_digest(sql: str) -> str:
     """
     bare = " ".join(re.sub(r"--[^\n]*", "", sql).split()).replace(" IF NOT EXISTS ", " ").rstrip("; ")
     return hashlib.sha256(bare.encode()).hexdigest()[:16]
+
+
+def _versions(connection: Connection, columns: Mapping[str, Mapping[str, ColumnShape]]) -> tuple[object, ...]:
+    if "version" not in columns.get("schema_version", {}):
+        return ()
+    rows = connection.exec_driver_sql("SELECT version FROM main.schema_version ORDER BY rowid")
+    return tuple(row[0] for row in rows)
+
+
+def _meta(connection: Connection, columns: Mapping[str, Mapping[str, ColumnShape]]) -> dict[str, str]:
+    if not {"key", "value"} <= columns.get("state_meta", {}).keys():
+        return {}
+    marks = ", ".join("?" * len(SEARCH_KEYS))
+    rows = connection.exec_driver_sql(f"SELECT key, value FROM main.state_meta WHERE key IN ({marks})", SEARCH_KEYS)
+    return {str(key): str(value) for key, value in rows if value is not None}
 
 
 def _index_shape(name: str, objects: Mapping[tuple[str, str], str]) -> IndexShape:

@@ -326,8 +326,12 @@ class HermesStore:
         with busy_as_typed(self._path), engine.connect().execution_options(**{BEGIN_OPTION: mode}) as connection:
             raw: Any = connection.connection.driver_connection
             factory, raw.text_factory = raw.text_factory, read_text
+            # An application's engine may leave foreign keys off; a write of ours must not break them.
+            keys_off = mode == "immediate" and not raw.execute("PRAGMA foreign_keys").fetchone()[0]
             try:
                 try:
+                    if keys_off:
+                        raw.execute("PRAGMA foreign_keys=ON")
                     fitted = fit_connection(connection, Base.metadata)
                     begin(connection, mode, self._timeout)
                     shape = inspect(connection, fitted)
@@ -338,6 +342,8 @@ class HermesStore:
                 if connection.in_transaction():
                     connection.rollback()
                 raw.text_factory = factory
+                if keys_off:
+                    raw.execute("PRAGMA foreign_keys=OFF")
 
     def _current_engine(self) -> Engine:
         """The engine; made anew when it reads without locks and the file has changed since."""

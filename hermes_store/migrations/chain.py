@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -50,13 +52,10 @@ def script_location() -> Path:
     raise UpgradeError(f"the revisions are missing from this installation ({package}); install hermes-store again")
 
 
-def chain(script: ScriptDirectory | None = None) -> list[Script]:
-    """All revisions, oldest first.
-
-    Args:
-        script: The script directory, if one is open already.
-    """
-    return list((script or ScriptDirectory.from_config(make_config())).walk_revisions())[::-1]
+@cache
+def chain() -> tuple[Script, ...]:
+    """All revisions, oldest first; read from disk once per process."""
+    return tuple(ScriptDirectory.from_config(make_config()).walk_revisions())[::-1]
 
 
 def stamped_revision(connection: Connection, shape: Shape) -> str | None:
@@ -94,7 +93,7 @@ def missing_pieces(script: Script, shape: Shape) -> list[str]:
     return missing
 
 
-def recognise(shape: Shape, revisions: list[Script]) -> str | None:
+def recognise(shape: Shape, revisions: Sequence[Script]) -> str | None:
     """Say which revision a file has reached, by its shape alone.
 
     Search objects do not count: files of every schema up to 31 are around with every layout.
@@ -114,7 +113,7 @@ def recognise(shape: Shape, revisions: list[Script]) -> str | None:
     return reached
 
 
-def apply_again(connection: Connection, revisions: list[Script], report: UpgradeReport) -> None:
+def apply_again(connection: Connection, revisions: Sequence[Script], report: UpgradeReport) -> None:
     """Run revisions that are already stamped once more; each does only what is missing.
 
     Args:

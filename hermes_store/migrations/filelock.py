@@ -90,7 +90,7 @@ def _locked(lock_path: Path, wait: float, what: str) -> Iterator[None]:
 
 def _open(lock_path: Path) -> IO[bytes]:
     try:
-        return os.fdopen(os.open(lock_path, os.O_RDWR | os.O_CREAT, 0o600), "r+b")
+        return os.fdopen(os.open(lock_path, os.O_RDWR | os.O_CREAT | getattr(os, "O_BINARY", 0), 0o600), "r+b")
     except OSError as error:
         raise ReadOnlyError(
             f"{lock_path} cannot be written ({error.strerror}), so the store beside it cannot either"

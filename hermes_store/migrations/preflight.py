@@ -16,7 +16,7 @@ from hermes_store.errors import CorruptStoreError, NotAStoreError, SchemaTooNewE
 from hermes_store.models import Base
 from hermes_store.sqlite.damage import first_damage
 from hermes_store.sqlite.readonly import explain_open_error
-from hermes_store.sqlite.shape import Shape, inspect
+from hermes_store.sqlite.shape import TRASH_PREFIX, Shape, inspect
 from hermes_store.sqlite.views import quoted
 
 #: The newest schema version of Hermes that the revisions reach.
@@ -35,10 +35,10 @@ _OTHER_TABLES_OF_HERMES = frozenset(
         "delivery_obligations",
         "telegram_dm_topic_mode",
         "telegram_dm_topic_bindings",
-        "hosted_rooms",
         "hermes_store_version",
     }
 )
+_OTHER_PREFIXES = ("sqlite_", "hosted_room", "messages_fts", TRASH_PREFIX, "hs_")
 
 
 def require_store(path: Path, engine: Engine) -> Shape:
@@ -68,10 +68,11 @@ def require_store(path: Path, engine: Engine) -> Shape:
                 f"{path}: its table {table} is not the one Hermes makes (column {wrong[0]}); nothing was changed"
             )
     known = set(Base.metadata.tables) | _OTHER_TABLES_OF_HERMES
-    tables = {name for kind, name in shape.objects if kind == "table" and not name.startswith("sqlite_")}
-    if not set(_ESSENTIAL) <= tables and not tables <= known:
-        strange = ", ".join(sorted(tables - known)[:3])
-        raise NotAStoreError(f"{path} is another program's database (it has {strange}); nothing was changed")
+    tables = {name for kind, name in shape.objects if kind == "table"}
+    strange = sorted(name for name in tables - known if not name.startswith(_OTHER_PREFIXES))
+    if not set(_ESSENTIAL) <= tables and strange:
+        shown = ", ".join(strange[:3])
+        raise NotAStoreError(f"{path} is another program's database (it has {shown}); nothing was changed")
     return shape
 
 

@@ -13,8 +13,8 @@ from __future__ import annotations
 import sqlite3
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import ModuleType
@@ -142,7 +142,7 @@ class _Upgrade:
     report: UpgradeReport
     progress: ProgressCallback
     driver: ModuleType | None
-    revisions: list[Script] = field(default_factory=chain)
+    revisions: Sequence[Script] = field(default_factory=chain)
 
     def run(self, revision: str, run_revisions: RunRevisions, *, backup: bool, thorough: bool) -> None:
         shape = require_store(self.path, self.engine)
@@ -167,9 +167,9 @@ class _Upgrade:
         self.report.rows_after = self._count_rows()
         self.report.changed = True
 
-    def _up_to(self, revision: str | None) -> list[Script]:
+    def _up_to(self, revision: str | None) -> Sequence[Script]:
         if revision is None:
-            return []
+            return ()
         if revision in {"head", "heads"}:
             return self.revisions
         for place, script in enumerate(self.revisions):
@@ -177,7 +177,7 @@ class _Upgrade:
                 return self.revisions[: place + 1]
         raise UpgradeError(f"{revision} is no revision of this version: update hermes-store, or name another one")
 
-    def _differs(self, stamped: list[Script]) -> bool:
+    def _differs(self, stamped: Sequence[Script]) -> bool:
         """Whether the stamped revisions find anything to do; found out by letting them, and rolling back."""
         trial = UpgradeReport(path=self.path)
         with self.engine.connect() as connection:
@@ -196,7 +196,7 @@ class _Upgrade:
             self.report.leave_pending(left)
         return differs
 
-    def _is_pending(self, stamped: list[Script], *, thorough: bool) -> bool:
+    def _is_pending(self, stamped: Sequence[Script], *, thorough: bool) -> bool:
         has_work = stamped and stamped[-1].revision >= _FIRST_WITH_PENDING_WORK
         return bool(has_work) and is_pending(self.engine, thorough=thorough)
 
@@ -217,7 +217,7 @@ class _Upgrade:
                 driver=self.driver,
             )
 
-    def _run_revisions(self, stamped: list[Script], run_revisions: RunRevisions | None) -> None:
+    def _run_revisions(self, stamped: Sequence[Script], run_revisions: RunRevisions | None) -> None:
         with rebuild_lock(self.path), self._writer() as connection:
             raw: Any = connection.connection.driver_connection
             raw.execute("PRAGMA foreign_keys=OFF")  # a no-op inside a transaction, so before the first one

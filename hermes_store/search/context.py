@@ -9,7 +9,9 @@ from sqlalchemy import ColumnElement, Connection, ScalarSelect, Select, case, fu
 
 from hermes_store.content import decode
 from hermes_store.search.records import ContextMessage
-from hermes_store.search.rows import MESSAGES, among, m, visible
+from hermes_store.search.rows import MESSAGES, among, m, neighbour, visible
+
+_shown = MESSAGES.alias("shown")
 
 #: Characters of a message shown as context (as many as Hermes shows).
 CONTEXT_LENGTH = 200
@@ -44,7 +46,6 @@ def context_statement(ids: Sequence[int], *, include_inactive: bool) -> Select[A
         ids: Message ids.
         include_inactive: Count rewound messages in.
     """
-    neighbour = MESSAGES.alias("neighbour")
 
     def nearest(side: ColumnElement[bool], order: ColumnElement[int]) -> ScalarSelect[int]:
         return (
@@ -66,11 +67,10 @@ def context_statement(ids: Sequence[int], *, include_inactive: bool) -> Select[A
         .where(among(m.c.id, ids))
         .cte("around")
     )
-    shown = MESSAGES.alias("shown")
     # Structured content begins with a NUL character, where length() ends: it is needed whole to be decoded.
     content = case(
-        (func.length(shown.c.content) == 0, shown.c.content), else_=func.substr(shown.c.content, 1, CONTEXT_LENGTH)
+        (func.length(_shown.c.content) == 0, _shown.c.content), else_=func.substr(_shown.c.content, 1, CONTEXT_LENGTH)
     )
-    return select(around.c.hit, shown.c.id, shown.c.role, content.label("content")).join_from(
-        around, shown, shown.c.id.in_([around.c.before, around.c.hit, around.c.after])
+    return select(around.c.hit, _shown.c.id, _shown.c.role, content.label("content")).join_from(
+        around, _shown, _shown.c.id.in_([around.c.before, around.c.hit, around.c.after])
     )

@@ -6,6 +6,7 @@ their context alike. The names are never qualified with a schema: on older files
 
 from __future__ import annotations
 
+import functools
 import json
 from collections.abc import Iterable
 from typing import Any, cast
@@ -31,8 +32,12 @@ from hermes_store.search.filters import Filters
 MESSAGES = cast("Table", Message.__table__)
 SESSIONS = cast("Table", HermesSession.__table__)
 
+# Made once: an alias costs more to make than most statements cost to run.
 m = MESSAGES.alias("m")
 s = SESSIONS.alias("s")
+#: A message beside ``m``.
+neighbour = MESSAGES.alias("neighbour")
+_copy = MESSAGES.alias("copy")
 
 #: Messages with their sessions; a message without a session is not shown, as in Hermes.
 SOURCE = m.join(s, s.c.id == m.c.session_id)
@@ -43,6 +48,7 @@ UNINDEXED_SOURCES = ("cron", "subagent")
 TOOL_LIMIT = 8192
 
 
+@functools.cache
 def visible(row: FromClause, *, include_inactive: bool) -> ColumnElement[bool]:
     """Say which messages may be shown at all.
 
@@ -63,16 +69,15 @@ def visible(row: FromClause, *, include_inactive: bool) -> ColumnElement[bool]:
 
 def _lives_on(row: FromClause) -> ColumnElement[bool]:
     """A copy keeps its original's uid (schema 31), and before there were uids its time, speaker and text."""
-    copy = MESSAGES.alias("copy")
     # A literal, not a parameter: only then does SQLite see that its partial index on live rows serves.
-    same_place = and_(copy.c.session_id == row.c.session_id, copy.c.active == literal_column("1"))
-    by_uid = exists().where(same_place, copy.c.message_uid == row.c.message_uid)
+    same_place = and_(_copy.c.session_id == row.c.session_id, _copy.c.active == literal_column("1"))
+    by_uid = exists().where(same_place, _copy.c.message_uid == row.c.message_uid)
     by_text = exists().where(
         same_place,
-        copy.c.timestamp == row.c.timestamp,
-        copy.c.role == row.c.role,
-        copy.c.content.is_not_distinct_from(row.c.content),
-        copy.c.tool_calls.is_not_distinct_from(row.c.tool_calls),
+        _copy.c.timestamp == row.c.timestamp,
+        _copy.c.role == row.c.role,
+        _copy.c.content.is_not_distinct_from(row.c.content),
+        _copy.c.tool_calls.is_not_distinct_from(row.c.tool_calls),
     )
     return or_(by_uid, by_text)
 

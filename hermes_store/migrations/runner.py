@@ -118,8 +118,9 @@ def run_upgrade(
     with upgrade_lock(path):
         try:
             if not path.exists():
-                create_file(path, driver=driver)
-                report.created = report.changed = True
+                with suppress(FileExistsError):  # Hermes was first; then it is a file like any other
+                    create_file(path, driver=driver)
+                    report.created = report.changed = True
             require_file(path)
             engine = make_engine(path, driver=driver, timeout=timeout)
             try:

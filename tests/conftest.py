@@ -28,6 +28,9 @@ if os.environ.get("HERMES_STORE_TEST_SQLITE") == "pysqlite3":
     sys.modules["sqlite3.dbapi2"] = pysqlite3.dbapi2
 
 
+pytest_plugins = ["hermes_store.testing"]
+
+
 @pytest.fixture
 def released(tmp_path: Path) -> Released:
     """Copy a released file, with its write-ahead log if it has one, and give the path of the copy."""

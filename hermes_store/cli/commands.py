@@ -23,6 +23,8 @@ from rich.text import Text
 from hermes_store import HermesStore, HermesStoreError, migrations
 from hermes_store.maintenance.info import StoreInfo, describe
 from hermes_store.migrations.runner import summarise
+from hermes_store.seeding import LOCALES, PROFILES
+from hermes_store.seeding import seed as make_corpus
 from hermes_store.target import resolve_target
 
 out = Console(highlight=False, soft_wrap=True)
@@ -42,6 +44,8 @@ _PHASES = {
     "index": "filling the search indexes",
     "merge": "merging index segments",
     "clean": "emptying retired tables",
+    "writing": "writing messages",
+    "indexing": "filling the indexes",
 }
 
 
@@ -192,6 +196,33 @@ def backup(path: Path, target: Path) -> None:
     """Write a verified copy of a store, also while it is in use."""
     with HermesStore.open(path, read_only=True, migrate="off") as store:
         out.print(f"{store.backup(target)} written")
+
+
+@cli.command()
+@PATH
+@click.option("--profile", type=click.Choice(sorted(PROFILES, key=PROFILES.__getitem__)), default="small", show_default=True)
+@click.option("--messages", type=click.IntRange(min=0), help="How many messages, instead of the profile's number.")
+@click.option("--seed", "number", default=0, show_default=True, help="The same number gives the same content.")
+@click.option("--locale", "locales", multiple=True, help="A language, such as zh_CN; repeat for several.")
+@click.option("--revision", default="head", show_default=True, help="The schema, such as h16 for release 0.17.0.")
+@click.option("--force", is_flag=True, help="Replace an existing file, whoever made it.")
+@JSON
+@one_line_errors
+def seed(path: Path, profile: str, messages: int | None, number: int, locales: tuple[str, ...],
+         revision: str, force: bool, as_json: bool) -> None:  # fmt: skip
+    """Make a file full of made-up conversations, for tests and benchmarks."""
+    with _progress_bar(shown=not as_json) as callback:
+        report = make_corpus(
+            path, profile=profile, messages=messages, seed=number, locales=locales or LOCALES, revision=revision,
+            overwrite=force, progress=lambda what, done, total: callback(migrations.Progress(what, done, total)),
+        )  # fmt: skip
+    if as_json:
+        _print_json(report)
+        return
+    out.print(f"{report.path}: {report.messages:,} messages in {report.sessions:,} sessions, {report.size:,} bytes, {report.revision}")
+    out.print(f"{report.messages_per_second:,.0f} messages a second; then {report.indexing_seconds:.1f} s for the indexes")
+    for needle in report.needles:
+        out.print(f"needle {needle.text} ({needle.kind}): {len(needle.message_ids):,} messages")
 
 
 @cli.command()

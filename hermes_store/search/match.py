@@ -95,9 +95,8 @@ def escaped_match(node: Node) -> str:
             raise ValueError(_NO_EXCLUSION)
         case _:
             sought = needle(node)
-            parts = runs(unicodedata.normalize("NFC", sought.text))
-            texts = [_escaped(part, "") for part in parts[:-1]]
-            return _all_of([*texts, _escaped(parts[-1], " *" if sought.prefix else "")])
+            *first, last = runs(unicodedata.normalize("NFC", sought.text))
+            return _all_of([*(_escaped(run, "") for run in first), _escaped(last, " *" if sought.prefix else "")])
 
 
 def _escaped(part: str, star: str) -> str:

@@ -35,9 +35,7 @@ def ensure(*, dev: bool) -> Path:
     if stamp.exists() and stamp.read_text(encoding="ascii") == wanted and python.exists():
         return python
     _say(f"making {VENV} (once; a minute or two)")
-    stamps = [VENV / ".installed-dev", VENV / ".installed-run"]
-    same_python = any(one.exists() for one in stamps) and python.exists()
-    if not same_python:
+    if not _is_usable(python):
         venv.create(VENV, with_pip=True, clear=True)
     _pip(python, "install", "--upgrade", "pip>=25.1")  # the first pip that knows dependency groups
     _pip(
@@ -45,6 +43,15 @@ def ensure(*, dev: bool) -> Path:
     )
     stamp.write_text(wanted, encoding="ascii")
     return python
+
+
+def _is_usable(python: Path) -> bool:
+    """Whether there is an environment of this very Python already, made by whomever."""
+    if not python.exists():
+        return False
+    version = "import sys; print(sys.version)"
+    done = subprocess.run([python, "-c", version], capture_output=True, text=True, check=False)
+    return done.stdout.strip() == sys.version.strip()
 
 
 def _pip(python: Path, *arguments: str) -> None:

@@ -7,8 +7,8 @@ import uuid
 from alembic import op
 
 from hermes_store.migrations import ensure
-from hermes_store.migrations.search_objects import SearchIndex, create_on_empty_file
-from hermes_store.sqlite.shape import Layout
+from hermes_store.migrations.search_objects import SearchIndex, create_on_empty_file, narrow_update_triggers
+from hermes_store.sqlite.shape import Layout, inspect
 
 revision = "h30"
 down_revision = "h26"
@@ -276,6 +276,9 @@ def upgrade() -> None:
     ensure.tables(TABLES)
     ensure.columns(COLUMNS)
     ensure.indexes(INDEXES)
+    # The display triggers update the row that was just inserted. An old update trigger that fires for every column
+    # would index it before the insert trigger does, and every insert would fail.
+    narrow_update_triggers(op.get_bind(), inspect(op.get_bind()))
     ensure.triggers(TRIGGERS)
     _number_file()
     create_on_empty_file(op.get_bind(), SEARCH, ensure.report())

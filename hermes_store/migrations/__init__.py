@@ -135,8 +135,11 @@ def downgrade(target: Target, revision: str, *, driver: ModuleType | None = None
         driver: A DBAPI module other than the standard library's.
 
     Raises:
-        UpgradeError: The revision lies below what Hermes owns; nothing was changed.
+        UpgradeError: The revision lies below what Hermes owns, or no upgrade of ours has seen the file; nothing was
+            changed.
     """
+    if current(target, driver=driver) is None:
+        raise UpgradeError(f"{resolve_target(target)} has no revision of ours that could be taken back")
     _run_command(target, lambda config: command.downgrade(config, revision), driver)
 
 

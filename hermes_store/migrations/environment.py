@@ -18,7 +18,7 @@ from alembic.util import CommandError
 from sqlalchemy import Connection
 from sqlalchemy.schema import ForeignKeyConstraint, SchemaItem
 
-from hermes_store.errors import HermesStoreError, SchemaBehindError
+from hermes_store.errors import HermesStoreError, SchemaBehindError, UpgradeError
 from hermes_store.migrations.chain import VERSION_TABLE, stamped_revision
 from hermes_store.migrations.filelock import upgrade_lock
 from hermes_store.migrations.preflight import require_store
@@ -31,6 +31,9 @@ from hermes_store.target import resolve_target
 
 CONNECTION = "hermes_store_connection"
 RUN = "hermes_store_run"
+
+#: The names of the callbacks of Alembic's commands, as far as they differ from reading to us.
+_COMMANDS = {"upgrade": "upgrade", "downgrade": "downgrade", "do_stamp": "stamp", "retrieve_migrations": "compare"}
 
 
 def run(context: EnvironmentContext) -> None:
@@ -80,6 +83,7 @@ def run_on(context: EnvironmentContext, connection: Connection, run_state: Revis
         transactional_ddl=True,
         transaction_per_migration=up,
         on_version_apply=applied,
+        include_name=is_ours_to_reflect,
         include_object=is_ours_to_compare,
         compare_type=True,
         compare_server_default=True,
@@ -87,6 +91,16 @@ def run_on(context: EnvironmentContext, connection: Connection, run_state: Revis
     )
     with context.begin_transaction():
         context.run_migrations()
+
+
+def is_ours_to_reflect(name: str | None, kind: str, _parents: Any) -> bool:
+    """Keep autogenerate from looking at tables the models do not name; an index of a missing tokenizer cannot be.
+
+    Args:
+        name: The table, column or index.
+        kind: What it is, in Alembic's words.
+    """
+    return kind != "table" or name in Base.metadata.tables
 
 
 def is_ours_to_compare(
@@ -97,7 +111,8 @@ def is_ours_to_compare(
     Left out are: whatever the models do not name (FTS5 tables and their shadows, tables and columns of other programs
     and of newer releases), and two foreign keys. A file that grew by ADD COLUMN has none on
     ``sessions.system_prompt_hash``; that of ``session_model_usage`` has an inline ON DELETE that reflection cannot see.
-    The one expression index cannot be reflected either.
+    The one expression index cannot be reflected either. ``async_delegations.origin_session_id`` may be nullable: the
+    delegation tool of 0.21.0 added it ahead of the schema, and no release changes it.
 
     Args:
         item: The table, column, index or constraint.
@@ -108,6 +123,8 @@ def is_ours_to_compare(
     """
     if (reflected and compare_to is None) or name == "idx_sessions_effective_activity":
         return False
+    if name == "origin_session_id":
+        return compare_to is None
     if kind == "foreign_key_constraint" and isinstance(item, ForeignKeyConstraint):
         return item.table.name != "session_model_usage" and item.column_keys != ["system_prompt_hash"]
     return True
@@ -134,7 +151,10 @@ def _run_command(context: EnvironmentContext) -> None:
         require_file(path)
         engine = make_engine(path)
         try:
-            require_store(path, engine)
+            shape = require_store(path, engine)
+            with engine.connect() as connection:
+                if command == "downgrade" and stamped_revision(connection, shape) is None:
+                    raise UpgradeError(f"{path} has no revision of ours that could be taken back")
             with upgrade_lock(path), engine.connect().execution_options(**{BEGIN_OPTION: "immediate"}) as connection:
                 run_on(context, connection, None)
         finally:
@@ -145,7 +165,7 @@ def _run_command(context: EnvironmentContext) -> None:
             shape = require_store(path, engine)
             with engine.connect() as connection, warnings.catch_warnings():
                 # Alembic would make the stamp's table to compare with.
-                if command != "current" and stamped_revision(connection, shape) is None:
+                if command == "compare" and stamped_revision(connection, shape) is None:
                     raise SchemaBehindError(f"{path} was never upgraded; run: alembic -x db={path} upgrade head")
                 warnings.filterwarnings("ignore", ".*expression-based index.*")  # left out, see is_ours_to_compare
                 run_on(context, connection, None)
@@ -154,8 +174,9 @@ def _run_command(context: EnvironmentContext) -> None:
 
 
 def _command_name(context: EnvironmentContext) -> str:
-    chosen = getattr(context.config.cmd_opts, "cmd", None)
-    return str(chosen[0].__name__) if chosen else "upgrade"
+    """What Alembic was asked for; only its callback tells when a program asks, and not the command line."""
+    options = getattr(context, "_proxy", context).context_opts  # ``alembic.context`` stands in front of the real one
+    return _COMMANDS.get(options["fn"].__name__, "another one")
 
 
 class _Printer:

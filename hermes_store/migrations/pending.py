@@ -21,13 +21,14 @@ from sqlalchemy.exc import DatabaseError
 
 from hermes_store.migrations.report import Progress, ProgressCallback
 from hermes_store.sqlite import shape as keys
+from hermes_store.sqlite.capabilities import probe
 from hermes_store.sqlite.damage import SHADOW_SUFFIXES, first_damage, is_damage
 from hermes_store.sqlite.engine import BEGIN_OPTION
 from hermes_store.sqlite.shape import TRIGRAM_INDEX, WORD_INDEX, Layout, Shape, inspect
 from hermes_store.sqlite.views import quoted
 
 #: Seconds a step aims to hold the write lock; the promise is 0.1, and a commit takes time of its own.
-HOLD_SECONDS = 0.06
+HOLD_SECONDS = 0.05
 #: Weight of a first step, before it is known how fast this host is; small enough for a slow one.
 _FIRST_WEIGHT = 256 * 1024
 #: What it costs, about, to write the messages of a range, in bytes of the word index: the substring index takes four
@@ -116,7 +117,7 @@ class PendingWork:
         with self._writer() as writer:
             self._identify_messages(writer)
             left = None
-            if _indexable(inspect_now(self.engine)):
+            if _fillable(self.engine):
                 left = self._fill_indexes(writer)
                 self._merge_segments(writer)
             self._empty_trash(writer)
@@ -162,6 +163,8 @@ class PendingWork:
         try:
             if inspect_now(self.engine).rebuild is not None:
                 self._fill_marked_range(writer)
+            if inspect_now(self.engine).stale:
+                return "they were detached while they were filled"
             for fill in _FILLS:
                 if _is_damaged(self.engine, fill):
                     return f"{fill.name} is damaged"
@@ -336,7 +339,7 @@ def is_pending(engine: Engine, *, thorough: bool) -> bool:
     shape = inspect_now(engine)
     if not shape.uids_filled or shape.trash or (thorough and _read(engine, _LACKS_UID)):
         return True
-    if not _indexable(shape):
+    if not _fillable(engine):
         return False
     if shape.rebuild is not None:
         return True
@@ -346,6 +349,32 @@ def is_pending(engine: Engine, *, thorough: bool) -> bool:
         if not is_damage(error):
             raise
         return True
+
+
+def detach_damaged(engine: Engine) -> None:
+    """Mark indexes whose pages cannot be read as stale, with Hermes's own key, so that nothing reads them again.
+
+    Once a transaction has met damage, SQLite lets nothing more be written in it. An upgrade looks into indexes only
+    while a fill is marked, so only then this is needed.
+
+    Args:
+        engine: A writable engine of the file.
+    """
+    if (
+        inspect_now(engine).rebuild is None
+        or not _fillable(engine)
+        or not any(_is_damaged(engine, fill) for fill in _FILLS)
+    ):
+        return
+    with engine.connect().execution_options(**{BEGIN_OPTION: "immediate"}) as connection, connection.begin():
+        _set_meta(connection, keys.STALE_KEY, 1)
+
+
+def _fillable(engine: Engine) -> bool:
+    with engine.connect() as reader:
+        shape = inspect(reader)
+        able = probe(reader, shape)
+    return able.fts5 and able.trigram and _indexable(shape)
 
 
 def _indexable(shape: Shape) -> bool:
@@ -362,12 +391,17 @@ def _is_incomplete(engine: Engine, fill: _Fill) -> bool:
 
 def _is_damaged(engine: Engine, fill: _Fill) -> bool:
     """Whether the pages that hold an index can be read; an index that is wrong in itself is not found by this."""
+    parts = [suffix for suffix in SHADOW_SUFFIXES if suffix != "content"]  # the messages themselves are the content
     with engine.connect() as reader:
-        return any(
-            first_damage(reader.exec_driver_sql(f"PRAGMA main.quick_check({fill.name}_{suffix})").scalars())
-            for suffix in SHADOW_SUFFIXES
-            if suffix != "content"  # the messages themselves are the content
-        )
+        try:
+            return any(
+                first_damage(reader.exec_driver_sql(f"PRAGMA main.quick_check({fill.name}_{part})").scalars())
+                for part in parts
+            )
+        except DatabaseError as error:
+            if not is_damage(error):
+                raise
+            return True
 
 
 def _ranges(engine: Engine, fill: _Fill) -> Iterator[tuple[int, int]]:

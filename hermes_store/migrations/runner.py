@@ -27,13 +27,14 @@ from sqlalchemy.exc import DatabaseError
 from hermes_store.errors import HermesStoreError, ReadOnlyError, StoreBusyError, UpgradeError
 from hermes_store.migrations.chain import apply_again, chain, recognise, stamped_revision
 from hermes_store.migrations.filelock import rebuild_lock, upgrade_lock
-from hermes_store.migrations.pending import PendingWork, inspect_now, is_pending
+from hermes_store.migrations.pending import PendingWork, detach_damaged, inspect_now, is_pending
 from hermes_store.migrations.preflight import require_known, require_sound, require_store
 from hermes_store.migrations.report import Progress, ProgressCallback, UpgradeReport
 from hermes_store.migrations.search_objects import describe_unknown, hands_off
 from hermes_store.models import Base
 from hermes_store.sqlite.backup import backup_beside
 from hermes_store.sqlite.capabilities import probe
+from hermes_store.sqlite.damage import is_damage
 from hermes_store.sqlite.engine import BEGIN_OPTION, DEFAULT_TIMEOUT, is_busy, make_engine
 from hermes_store.sqlite.journal import create_file
 from hermes_store.sqlite.readonly import require_file
@@ -114,6 +115,7 @@ def run_upgrade(
     """
     started = time.monotonic()
     report = UpgradeReport(path=path)
+    module: Any = driver or sqlite3
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     with upgrade_lock(path):
         try:
@@ -128,7 +130,7 @@ def run_upgrade(
                 upgrade.run(revision, run_revisions, backup=backup, thorough=thorough)
             finally:
                 engine.dispose()
-        except DatabaseError as error:
+        except (DatabaseError, module.Error) as error:  # settings of a connection are made past SQLAlchemy
             raise _explain(path, error) from error
     report.seconds = time.monotonic() - started
     return report
@@ -162,6 +164,7 @@ class _Upgrade:
             return
         self._secure(shape, backup=backup)
         self.report.rows_before = self._count_rows()
+        detach_damaged(self.engine)
         self._run_revisions(stamped, run_revisions if ahead else None)
         if (self.report.after or "") >= _FIRST_WITH_PENDING_WORK:
             self._run_pending()
@@ -189,9 +192,9 @@ class _Upgrade:
                 apply_again(connection, stamped, trial)
                 differs = _fingerprint(connection) != before
             except DatabaseError as error:
-                if not is_busy(error):
+                if not is_busy(error) and not is_damage(error):
                     raise
-                differs = True  # it wanted to write while somebody else was writing
+                differs = True  # it wanted to write while somebody else was writing, or met a damaged index
             connection.rollback()
         for left in trial.pending:
             self.report.leave_pending(left)
@@ -303,13 +306,14 @@ def _fingerprint(connection: Connection) -> tuple[int, int, int]:
     return row_changes(connection), cookie, connection.exec_driver_sql("PRAGMA application_id").scalar_one()
 
 
-def _explain(path: Path, error: DatabaseError) -> HermesStoreError:
-    code = (getattr(error.orig, "sqlite_errorcode", None) or 0) & 0xFF
+def _explain(path: Path, error: Exception) -> HermesStoreError:
+    original = getattr(error, "orig", None) or error
+    code = (getattr(original, "sqlite_errorcode", None) or 0) & 0xFF
     if is_busy(error):
         return StoreBusyError(f"{path} is locked by another process; what was done so far stays: run the upgrade again")
-    if code == sqlite3.SQLITE_READONLY or "readonly" in str(error.orig):
+    if code == sqlite3.SQLITE_READONLY or "readonly" in str(original):
         return ReadOnlyError(f"{path} cannot be written; check the permissions of the file and its folder")
-    return UpgradeError(f"{path}: {error.orig}; the step was rolled back: see what it says, then run the upgrade again")
+    return UpgradeError(f"{path}: {original}; the step was rolled back: see what it says, then run the upgrade again")
 
 
 def _silent(_progress: Progress) -> None:

@@ -17,12 +17,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from sqlalchemy import Connection
-from sqlalchemy.exc import DatabaseError
 
 from hermes_store.migrations.report import UpgradeReport
 from hermes_store.sqlite import shape as keys
 from hermes_store.sqlite.capabilities import REMEDIES, probe
-from hermes_store.sqlite.damage import SHADOW_SUFFIXES, is_damage
+from hermes_store.sqlite.damage import SHADOW_SUFFIXES
 from hermes_store.sqlite.shape import (
     CJK_INDEX,
     TRASH_PREFIX,
@@ -202,7 +201,9 @@ def swap(connection: Connection, indexes: Sequence[SearchIndex]) -> None:
         keys.STALE_KEY, keys.OPTIMIZE_KEY, keys.TOOL_HIGH_WATER_KEY, keys.STORAGE_VERSION_KEY,
         keys.HIGH_WATER_KEY, keys.PROGRESS_KEY, "fts_rebuild_deferral",
     )  # fmt: skip
-    lowest, high_water = connection.exec_driver_sql("SELECT MIN(id), MAX(id) FROM messages").one()
+    lowest, high_water = (
+        connection.exec_driver_sql(f"SELECT {end}(id) FROM messages").scalar_one() for end in ("MIN", "MAX")
+    )
     if high_water is not None and indexes[0].layout is not Layout.INLINE:
         for key, value in ((keys.HIGH_WATER_KEY, high_water), (keys.PROGRESS_KEY, min(0, lowest - 1))):
             connection.exec_driver_sql("INSERT INTO state_meta (key, value) VALUES (?, ?)", (key, str(value)))
@@ -211,8 +212,8 @@ def swap(connection: Connection, indexes: Sequence[SearchIndex]) -> None:
 def narrow_update_triggers(connection: Connection, shape: Shape) -> None:
     """Keep layout 0's update triggers from firing for columns they do not index.
 
-    Every later step that touches a message would otherwise index it again, or fail where FTS5 is missing. The new
-    texts are those that release 0.20.0 puts there.
+    Every later step that touches a message would otherwise index it again, or fail where FTS5 is missing; and so would
+    later triggers. The new texts are those that release 0.20.0 puts there.
 
     Args:
         connection: A connection inside a write transaction.
@@ -263,14 +264,9 @@ def _why_markers_lie(connection: Connection, shape: Shape) -> str | None:
         if keys.PROGRESS_KEY not in shape.meta:
             return "a fill was pending without its position"
         gap = "SELECT 1 FROM {}_docsize WHERE id > ? AND id <= ? LIMIT 1"
-        try:
-            for name in (WORD_INDEX, TRIGRAM_INDEX):
-                if connection.exec_driver_sql(gap.format(name), (progress, high_water)).first() is not None:
-                    return f"messages that count as not indexed are in {name}"
-        except DatabaseError as error:
-            if not is_damage(error):
-                raise
-            return "an index is damaged"
+        for name in (WORD_INDEX, TRIGRAM_INDEX):
+            if connection.exec_driver_sql(gap.format(name), (progress, high_water)).first() is not None:
+                return f"messages that count as not indexed are in {name}"
     return None
 
 

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import functools
+import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from sqlalchemy import ColumnElement, Connection, ScalarSelect, Select, case, func, select
+from sqlalchemy import ColumnElement, Connection, ScalarSelect, Select, bindparam, case, func, select
 
 from hermes_store.content import decode
 from hermes_store.search.records import ContextMessage
-from hermes_store.search.rows import MESSAGES, among, m, neighbour, visible
+from hermes_store.search.rows import MESSAGES, listed, m, neighbour, visible
 
 _shown = MESSAGES.alias("shown")
 
@@ -33,17 +35,18 @@ def contexts(
     if not ids:
         return {}
     found: dict[int, list[ContextMessage]] = {}
-    for row in connection.execute(context_statement(ids, include_inactive=include_inactive)):
+    statement = context_statement(include_inactive=include_inactive)
+    for row in connection.execute(statement, {"ids": json.dumps(list(ids))}):
         text = decode(row.content).text[:CONTEXT_LENGTH]
         found.setdefault(row.hit, []).append(ContextMessage(row.id, str(row.role), text))
     return {hit: tuple(sorted(messages, key=lambda message: message.id)) for hit, messages in found.items()}
 
 
-def context_statement(ids: Sequence[int], *, include_inactive: bool) -> Select[Any]:
-    """Ask for the messages around hits.
+@functools.cache
+def context_statement(*, include_inactive: bool) -> Select[Any]:
+    """Ask for the messages around hits, whose ids are the parameter ``ids``, a JSON list.
 
     Args:
-        ids: Message ids.
         include_inactive: Count rewound messages in.
     """
 
@@ -64,7 +67,7 @@ def context_statement(ids: Sequence[int], *, include_inactive: bool) -> Select[A
             nearest(neighbour.c.id < m.c.id, neighbour.c.id.desc()).label("before"),
             nearest(neighbour.c.id > m.c.id, neighbour.c.id.asc()).label("after"),
         )
-        .where(among(m.c.id, ids))
+        .where(m.c.id.in_(listed(bindparam("ids"))))
         .cte("around")
     )
     # Structured content begins with a NUL character, where length() ends: it is needed whole to be decoded.

@@ -129,15 +129,17 @@ def explain(
     parsed = parse(query) if isinstance(query, str) else query
     plan = make_plan(parsed, filters or Filters(), shape, unusable_indexes(shape, fts5=fts5, trigram=trigram))
     statements = []
-    for purpose, proposal in (("ranked", plan.ranked), ("rest", plan.rest)):
-        if proposal is not None:
-            compiled = proposal.statement.compile(connection, compile_kwargs={"render_postcompile": True})
-            statements.append(PlannedStatement(purpose, str(compiled), dict(compiled.params)))
+    proposals = [
+        (purpose, proposal) for purpose, proposal in (("ranked", plan.ranked), ("rest", plan.rest())) if proposal
+    ]
+    for purpose, proposal in proposals:
+        compiled = proposal.statement.compile(connection, compile_kwargs={"render_postcompile": True})
+        statements.append(PlannedStatement(purpose, str(compiled), dict(compiled.params)))
     return SearchPlan(
         query=str(parsed),
         routes=tuple((str(leaf), route) for leaf, route in plan.routes),
         statements=tuple(statements),
-        degraded=_joined(proposal.degraded for proposal in (plan.ranked, plan.rest) if proposal),
+        degraded=_joined(proposal.degraded for _, proposal in proposals),
         pending=plan.pending,
         notes=plan.notes,
     )
@@ -155,17 +157,17 @@ class _IndexFailure(Exception):  # noqa: N818 - a signal inside this module, nev
 def _answer(
     connection: Connection, query: Query, filters: Filters, shape: Shape, *, fts5: bool, trigram: bool
 ) -> SearchPage:
+    # A statement over both indexes does not say which one failed: first one is left out, then the other, then both.
+    suspects = [{WORD}, {TRIGRAM}, {WORD, TRIGRAM}]
     damaged: set[str] = set()
     while True:
         plan = make_plan(query, filters, shape, unusable_indexes(shape, fts5=fts5, trigram=trigram, damaged=damaged))
         try:
             found, notes = _found(connection, plan)
-        except _IndexFailure as failure:
-            if failure.routes <= damaged:
-                raise failure.error from None
-            damaged |= failure.routes
-        else:
             break
+        except _IndexFailure as failure:
+            suspects = suspects[next(at for at, some in enumerate(suspects) if some & failure.routes) :]
+            damaged = suspects.pop(0)
     return SearchPage(
         hits=_hits(connection, found, plan),
         sessions=matching_sessions(connection, query, filters) if filters.titles else (),
@@ -218,8 +220,11 @@ def _pass(connection: Connection, plan: Plan, relaxed: AbstractSet[Leaf]) -> _Fo
     filters = plan.filters
     needed = filters.offset + filters.limit if filters.limit else 0
     seen: set[int] = set()
-    for proposal, ranked in ((plan.ranked, True), (plan.rest, False)):
-        if proposal is None or found.count >= needed:
+    for ranked in (True, False):
+        if found.count >= needed:
+            break
+        proposal = plan.ranked if ranked else plan.rest()
+        if proposal is None:
             continue
         before = found.count
         found.ran.append(proposal)

@@ -14,7 +14,7 @@ import functools
 import re
 from collections.abc import Iterator
 
-from sqlalchemy import ColumnElement, String, and_, func, literal, or_, true
+from sqlalchemy import ColumnElement, LargeBinary, String, and_, cast, func, literal, or_, true
 
 from hermes_store.search.scripts import fold_words, runs, spellings
 from hermes_store.search.syntax import And, Leaf, Near, Node, Not, Or, leaves
@@ -86,18 +86,15 @@ def _leaf_conditions(
     sought = needle(leaf)
     for text in texts:
         yield _holds(text, leaf)
-        yield func.instr(text, literal(_NUL, String)) > 0
-        yield func.typeof(text) == "blob"
-    if tool_calls is not None:
-        escaped = func.instr(tool_calls, literal(_JSON_ESCAPE, String)) > 0
-        if sought.kind is Kind.WORD:
-            yield _holds(tool_calls, leaf)
-            yield escaped
-        elif sought.kind is Kind.SIGNS:
-            yield contains(tool_calls, sought.text)
-            yield escaped
-        else:
-            yield _holds_escaped(tool_calls, leaf)
+        yield _unsure(text, sought.kind)
+    if tool_calls is None:
+        return
+    if sought.kind is Kind.SUBSTRING:
+        yield _holds_escaped(tool_calls, leaf)
+    else:
+        yield _holds(tool_calls, leaf)
+        yield _unsure(tool_calls, sought.kind)
+        yield func.instr(tool_calls, literal(_JSON_ESCAPE, String)) > 0
 
 
 def _holds(text: ColumnElement[str | None], leaf: Leaf) -> ColumnElement[bool]:
@@ -108,14 +105,26 @@ def _holds(text: ColumnElement[str | None], leaf: Leaf) -> ColumnElement[bool]:
         return and_(*(or_(*(contains(text, form) for form in spellings(part))) for part in sought.parts))
     # Full-width spellings are among the texts that are let through anyway.
     forms = dict.fromkeys(tuple(runs(fold_words(form))) for form in sought.spellings if not _FULL_WIDTH.search(form))
-    held = (and_(*(_holds_word(text, word) for word in form)) for form in forms)
-    return or_(*held, text.op("GLOB")(_FOLDING))
+    return or_(*(and_(*(_holds_word(text, word) for word in form)) for form in forms))
+
+
+def _unsure(text: ColumnElement[str | None], kind: Kind) -> ColumnElement[bool]:
+    """True for texts that SQL cannot judge."""
+    unsure = func.instr(text, literal(_NUL, String)) > 0
+    if kind is Kind.WORD:
+        unsure = or_(unsure, text.op("GLOB")(_FOLDING))
+    return or_(func.typeof(text) == "blob", and_(_beyond_ascii(text), unsure))
+
+
+def _beyond_ascii(text: ColumnElement[str | None]) -> ColumnElement[bool]:
+    """True for texts beyond ASCII, or with a NUL character: two lengths tell it much faster than GLOB does."""
+    return func.length(cast(text, LargeBinary)) > func.length(text)
 
 
 def _holds_word(text: ColumnElement[str | None], word: str) -> ColumnElement[bool]:
     if word.isascii():
         return contains(text, word)
-    return text.op("GLOB")("*" + "".join(f"[{_unfolded(character)}]" for character in word) + "*")
+    return and_(_beyond_ascii(text), text.op("GLOB")("*" + "".join(f"[{_unfolded(letter)}]" for letter in word) + "*"))
 
 
 @functools.cache

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import json
 import re
+import unicodedata
 
-from hermes_store.search.scripts import spellings
+from hermes_store.search.scripts import runs, spellings
 from hermes_store.search.syntax import And, Leaf, Near, Node, Not, Or
 from hermes_store.search.terms import needle
 
@@ -18,6 +19,7 @@ from hermes_store.search.terms import needle
 TRIGRAM_LENGTH = 3
 
 _NO_EXCLUSION = "a MATCH proposes messages; exclusions are judged on the messages themselves"
+_ESCAPED_BLANKS = ("n", "t", "r")
 _ESCAPE = re.compile(r"\\u[0-9a-f]{4}")
 
 
@@ -72,25 +74,43 @@ def has_trigrams(leaf: Leaf) -> bool:
     return bool(_long_parts(leaf))
 
 
-def escaped_match(leaf: Leaf) -> str | None:
-    r"""Ask the word index for a term as ASCII-escaped JSON holds it, in which ``漓江`` is stored as ``\u6f13\u6c5f``.
+def escaped_match(node: Node) -> str:
+    r"""Ask the word index for a tree of terms as ASCII-escaped JSON holds them.
 
-    Such a run of escapes is cut into the words ``u6f13 u6c5f``. The last one may go on (``\u6c5fabc``).
+    There ``漓江`` is ``\u6f13\u6c5f``, which the tokenizer cuts into the words ``u6f13 u6c5f``, and a word after a line
+    break is ``\nword``, which it cuts into ``nword``.
 
     Args:
-        leaf: A term, prefix or phrase.
+        node: A tree without exclusions.
 
     Returns:
-        The MATCH text, None when the term is all ASCII and therefore stored as it is.
+        The MATCH text; it finds other messages too.
     """
+    match node:
+        case And(parts) | Near(parts):
+            return _all_of([escaped_match(part) for part in parts])
+        case Or(parts):
+            return _any_of([escaped_match(part) for part in parts])
+        case Not():
+            raise ValueError(_NO_EXCLUSION)
+        case _:
+            sought = needle(node)
+            *first, last = runs(unicodedata.normalize("NFC", sought.text))
+            return _all_of([*(_escaped(run, "") for run in first), _escaped(last, " *" if sought.prefix else "")])
+
+
+def _escaped(part: str, star: str) -> str:
+    if part.isascii():
+        return _any_of([_quoted(before + part) + star for before in ("", *_ESCAPED_BLANKS)])
     texts: dict[str, None] = {}
-    for form in needle(leaf).spellings:
+    for form in spellings(part):
         for cased in (form, form.lower(), form.upper(), form.capitalize()):
             escaped = json.dumps(cased)[1:-1]
             if first := _ESCAPE.search(escaped):
-                # What stands before the first escape may be part of a longer word, and is judged on the row.
-                texts[_quoted(escaped[first.start() :].rstrip("\\")) + " *"] = None
-    return _any_of(list(texts)) if texts else None
+                # What stands before the first escape may be the end of a longer word, and is judged on the message.
+                # The last word may go on: an escape ends where another character begins.
+                texts[_quoted(escaped[first.start() :]) + " *"] = None
+    return _any_of(list(texts))
 
 
 def _phrases(leaf: Leaf) -> list[str]:

@@ -17,7 +17,7 @@ why.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from sqlalchemy import ColumnElement, Integer, Select, and_, literal_column, select, true
@@ -26,6 +26,7 @@ from sqlalchemy.sql.selectable import NamedFromClause
 from hermes_store.search import match as match_texts
 from hermes_store.search import rows
 from hermes_store.search.filters import Filters
+from hermes_store.search.like import MAX_TERMS
 from hermes_store.search.records import PendingRebuild
 from hermes_store.search.rows import SOURCE, m
 from hermes_store.search.sets import (
@@ -36,13 +37,14 @@ from hermes_store.search.sets import (
     MessageSet,
     Told,
     both,
+    decoded,
     either,
     matches,
     matching,
     scanned,
     search_index,
 )
-from hermes_store.search.syntax import And, Leaf, Near, Node, Not, Or, Query, leaves, positive
+from hermes_store.search.syntax import And, Leaf, Near, Node, Not, Or, Phrase, Prefix, Query, Term, leaves, positive
 from hermes_store.search.terms import Kind, needle
 from hermes_store.sqlite.shape import TRIGRAM_INDEX, IndexShape, Layout, Shape
 
@@ -78,7 +80,6 @@ class Plan:
         filters: The caller's restrictions.
         routes: Each positive term with its route.
         ranked: The ranked proposal, if there is one.
-        rest: The other messages that may answer, if any are allowed at all.
         pending: How far an unfinished index has come.
         notes: What was cut or left out.
     """
@@ -87,9 +88,16 @@ class Plan:
     filters: Filters
     routes: tuple[tuple[Leaf, str], ...]
     ranked: Proposal | None
-    rest: Proposal | None
     pending: PendingRebuild | None
     notes: tuple[str, ...]
+    _planner: _Planner = field(repr=False)
+
+    def rest(self) -> Proposal | None:
+        """Propose the other messages that may answer; None when no message is allowed at all.
+
+        It is made when it is asked for, because most pages do without it.
+        """
+        return None if self.filters.allow_nothing else self._planner.rest(with_main=self.ranked is None)
 
 
 def unusable_indexes(shape: Shape, *, fts5: bool, trigram: bool, damaged: Iterable[str] = ()) -> dict[str, str]:
@@ -127,10 +135,8 @@ def make_plan(query: Query, filters: Filters, shape: Shape, unusable: Mapping[st
     if planner.covered_only and filters.session_ids is None:
         notes = (*notes, LEFT_OUT_NOTE)
     routes = tuple((leaf, planner.route(leaf)) for leaf in dict.fromkeys(leaves(planner.root)))
-    if filters.allow_nothing:
-        return Plan(query, filters, routes, None, None, pending, notes)
-    ranked = planner.ranked() if filters.sort == "rank" else None
-    return Plan(query, filters, routes, ranked, planner.rest(with_main=ranked is None), pending, notes)
+    ranked = planner.ranked() if filters.sort == "rank" and not filters.allow_nothing else None
+    return Plan(query, filters, routes, ranked, pending, notes, planner)
 
 
 def _fault(  # noqa: PLR0911 - one per reason
@@ -187,7 +193,8 @@ class _Planner:
             if rankable is None:
                 continue
             index = search_index(route)
-            found = [matches(index, route, _TEXTS[route](rankable))]
+            text_of = match_texts.word_match if route == WORD else match_texts.trigram_match
+            found = [matches(index, route, text_of(rankable))]
             conditions = [self._allowed]
             routes = frozenset({route})
             if others is not None:
@@ -217,7 +224,7 @@ class _Planner:
         missed = self._missed(self.root) if with_main else []
         if main.routes != {LIKE}:  # a scan alone has looked at everything already
             sets += [self._wide(), *self._beyond_indexes()]
-            missed += self._missed_glued()
+            missed += self._missed_widely()
         statement = select(m.c.id, m.c.timestamp).select_from(SOURCE).where(self._allowed)
         if len(sets) == 1 and isinstance(sets[0], Told):
             statement = statement.where(sets[0].condition)
@@ -233,25 +240,31 @@ class _Planner:
         )
 
     def _main(self, node: Node) -> MessageSet:
-        """Each term by its route; terms that share an index are one MATCH."""
-        return _by_route(node, self.route, scanned)
+        """Each term by its route; terms that share one are looked up together."""
+        return _by_route(node, self.route, _TOGETHER)
 
     def _wide(self) -> MessageSet:
         """The query as substrings: words glued to unspaced scripts, and text stored as JSON escapes."""
-        if all(leaf.text.isascii() for leaf in leaves(self.root)):
-            return _by_route(self.root, lambda leaf: TRIGRAM if self._has_trigrams(leaf) else LIKE, scanned)
+        terms = list(leaves(self.root))
+        if all(leaf.text.isascii() for leaf in terms):
+            substrings = _by_route(self.root, lambda leaf: TRIGRAM if self._has_trigrams(leaf) else LIKE, _TOGETHER)
+            if LIKE in substrings.routes or WORD in self._unusable:
+                return substrings
+            return either([substrings, decoded(self.root)])
+        if len(terms) > MAX_TERMS:
+            return scanned(self.root)
         # One term may stand in the text and another in escaped JSON, so here each has a set of its own.
-        return _by_route(self.root, lambda _: LIKE, self._anywhere)
+        return _by_route(self.root, lambda _: _EACH, {_EACH: self._anywhere})
 
-    def _anywhere(self, leaf: Leaf) -> MessageSet:
-        if not self._has_trigrams(leaf):
+    def _anywhere(self, leaf: Node) -> MessageSet:
+        """All messages that may hold a term, wherever an index has them."""
+        if isinstance(leaf, And | Or | Near | Not):
+            raise TypeError("terms are looked up one by one here")
+        if not self._has_trigrams(leaf) or WORD in self._unusable:
             return scanned(leaf)
-        sets = [matching(TRIGRAM, match_texts.trigram_match(leaf))]
+        sets = [matching(TRIGRAM, match_texts.trigram_match(leaf)), decoded(leaf)]
         if self.route(leaf) == WORD:
             sets.append(matching(WORD, match_texts.word_match(leaf)))
-        escaped = match_texts.escaped_match(leaf)
-        if escaped is not None and WORD not in self._unusable:
-            sets.append(matching(WORD, escaped))
         return either(sets)
 
     def _beyond_indexes(self) -> list[MessageSet]:
@@ -262,6 +275,8 @@ class _Planner:
             conditions.append(asked)
         if self._pending is not None:
             conditions.append(and_(m.c.id > self._pending.indexed, m.c.id <= self._pending.total))
+        if not conditions:
+            return []
         texts = scanned(self.root)
         return [Told(and_(condition, texts.condition), texts.routes) for condition in conditions]
 
@@ -298,41 +313,43 @@ class _Planner:
                 reasons.append(self._unusable[TRIGRAM])
         return reasons
 
-    def _missed_glued(self) -> list[str]:
-        lookable = any(
-            needle(leaf).kind is not Kind.SIGNS and match_texts.has_trigrams(leaf) for leaf in leaves(self.root)
-        )
-        return [self._unusable[TRIGRAM]] if lookable and TRIGRAM in self._unusable else []
+    def _missed_widely(self) -> list[str]:
+        """Why the second look is a scan although there should be indexes for it."""
+        reasons = []
+        for leaf in leaves(self.root):
+            if needle(leaf).kind is not Kind.SIGNS and match_texts.has_trigrams(leaf):
+                reasons += [self._unusable[route] for route in (WORD, TRIGRAM) if route in self._unusable]
+        return reasons
 
 
-_TEXTS = {WORD: match_texts.word_match, TRIGRAM: match_texts.trigram_match}
+_EACH = "each"
+_TOGETHER: Mapping[str, Callable[[Node], MessageSet]] = {
+    WORD: lambda node: matching(WORD, match_texts.word_match(node)),
+    TRIGRAM: lambda node: matching(TRIGRAM, match_texts.trigram_match(node)),
+    LIKE: scanned,
+}
 
 
-def _by_route(node: Node, route_of: Callable[[Leaf], str], otherwise: Callable[[Leaf], MessageSet]) -> MessageSet:
-    """Build the set of a tree: as few MATCHes as possible, and ``otherwise`` for terms without an index."""
+def _by_route(
+    node: Node, route_of: Callable[[Leaf], str], sets_of: Mapping[str, Callable[[Node], MessageSet]]
+) -> MessageSet:
+    """Build the set of a tree, looking up together what shares a route (but for `_EACH`)."""
     routes = {route_of(leaf) for leaf in leaves(node)}
-    if len(routes) == 1 and (route := next(iter(routes))) in _TEXTS:
-        return matching(route, _TEXTS[route](node))
-    match node:
-        case And(parts) | Or(parts) | Near(parts):
-            kind = Or if isinstance(node, Or) else And
-            groups: dict[str, list[Node]] = {}
-            sets = []
-            for part in parts:
-                part_routes = {route_of(leaf) for leaf in leaves(part)}
-                if len(part_routes) == 1 and (route := next(iter(part_routes))) in _TEXTS:
-                    groups.setdefault(route, []).append(part)
-                else:
-                    sets.append(_by_route(part, route_of, otherwise))
-            sets += [
-                matching(route, _TEXTS[route](group[0] if len(group) == 1 else kind(tuple(group))))
-                for route, group in groups.items()
-            ]
-            return either(sets) if kind is Or else both(sets)
-        case Not():
-            raise ValueError("a proposal has no exclusions")
-        case _:
-            return otherwise(node)
+    if isinstance(node, Term | Prefix | Phrase) or (len(routes) == 1 and _EACH not in routes):
+        return sets_of[routes.pop()](node)
+    if isinstance(node, Not):
+        raise TypeError("a proposal has no exclusions")
+    kind = Or if isinstance(node, Or) else And
+    groups: dict[str, list[Node]] = {}
+    sets = []
+    for part in node.parts:
+        part_routes = {route_of(leaf) for leaf in leaves(part)}
+        if len(part_routes) == 1 and _EACH not in part_routes:
+            groups.setdefault(part_routes.pop(), []).append(part)
+        else:
+            sets.append(_by_route(part, route_of, sets_of))
+    sets += [sets_of[route](group[0] if len(group) == 1 else kind(tuple(group))) for route, group in groups.items()]
+    return either(sets) if kind is Or else both(sets)
 
 
 def _looked_up(index: NamedFromClause, ids: Select[Any]) -> ColumnElement[bool]:

@@ -14,12 +14,14 @@ from typing import Any, cast
 from sqlalchemy import (
     ColumnElement,
     FromClause,
+    Select,
     Table,
     and_,
     case,
     exists,
     false,
     func,
+    literal,
     literal_column,
     or_,
     select,
@@ -164,8 +166,16 @@ def among(value: ColumnElement[Any], members: Iterable[str] | Iterable[int]) -> 
         value: The column.
         members: Texts or whole numbers.
     """
-    listed = func.json_each(json.dumps(list(members))).table_valued("value")
-    return value.in_(select(listed.c.value))
+    return value.in_(listed(literal(json.dumps(list(members)))))
+
+
+def listed(members: ColumnElement[str]) -> Select[Any]:
+    """Give the members of a list that is one parameter.
+
+    Args:
+        members: A JSON list.
+    """
+    return select(func.json_each(members).table_valued("value").c.value)
 
 
 def _unindexed_session() -> ColumnElement[bool]:

@@ -150,11 +150,13 @@ def spellings(text: str) -> tuple[str, ...]:
         text: A term as it was typed.
 
     Returns:
-        The composed form first, then the decomposed, compatibility, full-width and half-width forms that differ.
+        The composed form first, then the text as typed and the decomposed, compatibility, full-width and half-width
+        forms, as far as they differ.
     """
     plain = unicodedata.normalize("NFKC", text)
     forms = (
         unicodedata.normalize("NFC", text),
+        text,  # compatibility ideographs have no normal form of their own
         unicodedata.normalize("NFD", text),
         plain,
         plain.translate(_FULL_WIDTH),

@@ -11,10 +11,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import ColumnElement, Select, and_, column, intersect, or_, select, table, union
+from sqlalchemy import ColumnElement, Select, and_, column, func, intersect, or_, select, table, union
 from sqlalchemy.sql.selectable import NamedFromClause
 
 from hermes_store.search import like
+from hermes_store.search.match import escaped_match
 from hermes_store.search.rows import m
 from hermes_store.search.syntax import Node
 from hermes_store.sqlite.shape import TRIGRAM_INDEX, WORD_INDEX
@@ -78,6 +79,17 @@ def matching(route: str, text: str) -> Listed:
     """
     index = search_index(route)
     return Listed(select(index.c.rowid).where(matches(index, route, text)), frozenset({route}))
+
+
+def decoded(node: Node) -> Listed:
+    """Give the messages whose text has to be decoded and whose escapes the word index knows.
+
+    Args:
+        node: A tree without exclusions.
+    """
+    found = matching(WORD, escaped_match(node))
+    needs_decoding = or_(func.instr(m.c.content, "\0") > 0, func.instr(m.c.tool_calls, "\\u") > 0)
+    return Listed(select(m.c.id).where(found.condition, needs_decoding), found.routes)
 
 
 def search_index(route: str) -> NamedFromClause:

@@ -180,7 +180,7 @@ def normalise(node: Node, notes: list[str] | None = None) -> Node | None:
         The tree, or None when nothing positive is left.
     """
     simple = _simplified(node, notes if notes is not None else [])
-    return None if simple is None or isinstance(simple, Not) else simple
+    return None if simple is None or isinstance(simple, Not) else _settled(simple)
 
 
 def positive(node: Node) -> Node:
@@ -237,13 +237,11 @@ def _cut(text: str) -> str:
 
 
 def _punctuation_alone(text: str) -> Node:
-    """Signs alone are searched as they are; quotes around them are quotes."""
-    signs = text
-    if len(signs) > 2 and signs[0] == signs[-1] == '"' and '"' not in signs[1:-1]:  # noqa: PLR2004 - two quotes
-        signs = signs[1:-1].strip()
+    """Signs alone are searched as they are; quotes are quotes even here."""
+    signs = " ".join(text.replace('"', " ").split())
     if not signs:
         raise QueryError("nothing to search for: the query is empty; add a word to be found")
-    return Phrase(signs) if '"' not in signs else Term(signs)
+    return Phrase(signs)
 
 
 # ------------------------------------------------------------------------------------------------------------- tokens
@@ -430,6 +428,20 @@ def _simplified_or(parts: list[Node], notes: list[str]) -> Node | None:
     elif not kept and len(parts) > 1:
         return Not(And(tuple(part.part for part in parts if isinstance(part, Not))))
     return _one_or(Or, parts)
+
+
+def _settled(node: Node) -> Node:
+    """Signs that are left are conditions, which in print only quotes make of them."""
+    match node:
+        case And(parts) | Or(parts):
+            settled = tuple(dict.fromkeys(_settled(part) for part in parts))
+            return settled[0] if len(settled) == 1 else type(node)(settled)
+        case Not(part):
+            return Not(_settled(part))
+        case Term(text) if not runs(text):
+            return Phrase(text)
+        case _:
+            return node
 
 
 def _one_or(kind: Callable[[tuple[Node, ...]], Node], parts: list[Node]) -> Node | None:

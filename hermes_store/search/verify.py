@@ -20,7 +20,7 @@ from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from itertools import pairwise
 
-from hermes_store.search.scripts import GAP, LETTER, STOPS, UNSPACED, fold_width, fold_words, has_unspaced, runs
+from hermes_store.search.scripts import GAP, LETTER, STOPS, fold_width, fold_words, has_unspaced, runs
 from hermes_store.search.syntax import And, Leaf, Near, Node, Not, Or
 from hermes_store.search.terms import Kind, Needle, needle
 
@@ -88,7 +88,7 @@ def spans(leaf: Leaf, text: Field, relaxed: AbstractSet[Leaf] = _NONE) -> Iterat
         relaxed: Terms whose punctuation need not be there.
 
     Yields:
-        Start and end in ``text.folded(kind of the term)``, from left to right.
+        Start and end in ``text.folded(kind of the term)``, from left to right for each of its spellings.
     """
     sought = needle(leaf)
     return _spans(sought, text, literal=sought.literal and leaf not in relaxed)
@@ -112,11 +112,9 @@ def literal_leaves(node: Node) -> frozenset[Leaf]:
 def _spans(sought: Needle, text: Field, *, literal: bool) -> Iterator[Span]:
     if sought.kind is Kind.SUBSTRING and not text.substring:
         return
-    finder = _finder(sought, literal=literal, glued=text.substring)
     folded = text.folded(sought.kind)
-    start = min((at for probe in finder.starts if (at := folded.find(probe)) >= 0), default=-1)
-    if start >= 0:
-        yield from (found.span() for found in finder.pattern.finditer(folded, start))
+    for finder in _finders(sought, literal=literal):
+        yield from finder.spans(folded, glued=text.substring)
 
 
 def _is_near(node: Near, text: Field) -> bool:
@@ -124,7 +122,7 @@ def _is_near(node: Near, text: Field) -> bool:
     places: list[list[Span]] = []
     for part in node.parts:
         sought = needle(part)
-        found = list(_spans(sought, text, literal=False))
+        found = sorted(_spans(sought, text, literal=False))
         if not found:
             return False
         words = [word.start() for word in _TOKEN.finditer(text.folded(sought.kind))]
@@ -149,30 +147,62 @@ def _ends_within(part: list[Span], starts: list[int], last: int, distance: int) 
 
 @dataclass(frozen=True, slots=True)
 class _Finder:
-    """A pattern, and the texts one of which every match starts with: to look for those first is many times faster."""
+    """Finds one spelling of a term in folded texts.
+
+    Boundaries are looked at here and not in the pattern: a pattern with the classes of all scripts takes longer to make
+    than most searches take to run.
+    """
 
     pattern: re.Pattern[str]
-    starts: tuple[str, ...]
+    start: str
+    """What every match starts with; to look for that first is many times faster."""
+    left: bool
+    right: bool
+    """Whether the match must not go on to the left or right."""
+
+    def spans(self, text: str, *, glued: bool) -> Iterator[Span]:
+        """Find all places, from left to right.
+
+        Args:
+            text: A folded text.
+            glued: Characters of unspaced scripts are boundaries too.
+        """
+        at = text.find(self.start)
+        while at >= 0 and (found := self.pattern.search(text, at)):
+            start, end = found.span()
+            free_left = not self.left or start == 0 or not _continues(text[start - 1], glued=glued)
+            if free_left and (not self.right or end == len(text) or not _continues(text[end], glued=glued)):
+                yield start, end
+                at = max(end, start + 1)
+            else:
+                at = start + 1
+
+
+@functools.lru_cache(maxsize=4096)
+def _continues(character: str, *, glued: bool) -> bool:
+    """Tell whether a character beside a word makes it another word."""
+    return _is_letter(character) and not (glued and has_unspaced(character))
 
 
 @functools.lru_cache(maxsize=2048)
-def _finder(sought: Needle, *, literal: bool, glued: bool) -> _Finder:
+def _finders(sought: Needle, *, literal: bool) -> tuple[_Finder, ...]:
     if sought.kind is Kind.SIGNS:
-        return _Finder(re.compile(re.escape(sought.text)), (sought.text,))
+        return (_Finder(re.compile(re.escape(sought.text)), sought.text, left=False, right=False),)
     gap = _BLANK if literal else GAP
     if sought.kind is Kind.SUBSTRING:
         pieces = [fold_width(piece) for piece in (sought.chunks if literal else sought.parts)]
-        return _Finder(re.compile(_joined(pieces, gap)), (pieces[0],))
-    # What stands beside a word must not be a letter; beside a glued one it may be one of an unspaced script.
-    edge = f"(?![{UNSPACED}]){LETTER}" if glued else LETTER
-    bodies = {}
+        return (_Finder(re.compile(_joined(pieces, gap)), pieces[0], left=False, right=False),)
+    finders = {}
     for spelling in sought.spellings:
         chunks = [folded for chunk in spelling.split(" ") if (folded := fold_words(chunk))]
         pieces = chunks if literal else [run for chunk in chunks for run in runs(chunk)]
-        left = f"(?<!{edge})" if _is_letter(pieces[0][0]) else ""
-        right = f"(?!{edge})" if _is_letter(pieces[-1][-1]) and not sought.prefix else ""
-        bodies[f"{left}{_joined(pieces, gap)}{right}"] = pieces[0]
-    return _Finder(re.compile("|".join(bodies)), tuple(dict.fromkeys(bodies.values())))
+        finders[tuple(pieces)] = _Finder(
+            re.compile(_joined(pieces, gap)),
+            pieces[0],
+            left=_is_letter(pieces[0][0]),
+            right=_is_letter(pieces[-1][-1]) and not sought.prefix,
+        )
+    return tuple(finders.values())
 
 
 def _joined(pieces: list[str], gap: str) -> str:

@@ -19,6 +19,7 @@ program that uses nothing else; the default is the standard library's ``sqlite3`
 from __future__ import annotations
 
 import logging
+import os
 import random
 import sqlite3
 import time
@@ -91,7 +92,8 @@ def file_uri(path: Path, **parameters: str) -> str:
     """
     absolute = path.absolute().as_posix()
     prefix = "file:" if absolute.startswith("/") else "file:///"
-    return f"{prefix}{urllib.parse.quote(absolute)}?{urllib.parse.urlencode(parameters)}"
+    # As bytes: a path need not be Unicode.
+    return f"{prefix}{urllib.parse.quote(os.fsencode(absolute))}?{urllib.parse.urlencode(parameters)}"
 
 
 def make_engine(

@@ -200,7 +200,9 @@ def backup(path: Path, target: Path) -> None:
 
 @cli.command()
 @PATH
-@click.option("--profile", type=click.Choice(sorted(PROFILES, key=PROFILES.__getitem__)), default="small", show_default=True)
+@click.option(
+    "--profile", type=click.Choice(sorted(PROFILES, key=PROFILES.__getitem__)), default="small", show_default=True
+)
 @click.option("--messages", type=click.IntRange(min=0), help="How many messages, instead of the profile's number.")
 @click.option("--seed", "number", default=0, show_default=True, help="The same number gives the same content.")
 @click.option("--locale", "locales", multiple=True, help="A language, such as zh_CN; repeat for several.")
@@ -219,8 +221,10 @@ def seed(path: Path, profile: str, messages: int | None, number: int, locales: t
     if as_json:
         _print_json(report)
         return
-    out.print(f"{report.path}: {report.messages:,} messages in {report.sessions:,} sessions, {report.size:,} bytes, {report.revision}")
-    out.print(f"{report.messages_per_second:,.0f} messages a second; then {report.indexing_seconds:.1f} s for the indexes")
+    out.print(f"{report.path}: {report.messages:,} messages in {report.sessions:,} sessions, {report.size:,} bytes")
+    out.print(
+        f"{report.messages_per_second:,.0f} messages a second; then {report.indexing_seconds:.1f} s for the indexes"
+    )
     for needle in report.needles:
         out.print(f"needle {needle.text} ({needle.kind}): {len(needle.message_ids):,} messages")
 

@@ -138,7 +138,9 @@ def seed(
         planter = Planter(seed, wanted)
         writer = CorpusWriter(engine, planter, progress or _silent)
         writer.write(Conversations(seed, Writer(seed, locales), schema), wanted)
-        extra = _finish(engine, hostile=profile == "hostile", seeded={"profile": profile, "seed": seed, "messages": wanted})
+        extra = _finish(
+            engine, hostile=profile == "hostile", seeded={"profile": profile, "seed": seed, "messages": wanted}
+        )
     finally:
         engine.dispose()
     return SeedReport(
@@ -170,7 +172,9 @@ def _finish(engine: Engine, *, hostile: bool, seeded: dict[str, Any]) -> int:
         with connection.begin():
             if hostile:
                 extra = write_bad_rows(connection, inspect(connection))
-            connection.exec_driver_sql("INSERT INTO state_meta (key, value) VALUES (?, ?)", (SEED_KEY, json.dumps(seeded)))
+            connection.exec_driver_sql(
+                "INSERT INTO state_meta (key, value) VALUES (?, ?)", (SEED_KEY, json.dumps(seeded))
+            )
         raw.execute("PRAGMA foreign_keys=ON")
     return extra
 
@@ -189,7 +193,9 @@ def _require_seeded(path: Path, *, overwrite: bool) -> None:
         finally:
             reader.engine.dispose()
     if not seeded:
-        raise ConflictError(f"{path} exists and was not seeded by this package; name another file, or say overwrite (--force)")
+        raise ConflictError(
+            f"{path} exists and was not seeded by this package; name another file, or say overwrite (--force)"
+        )
 
 
 def _remove(path: Path) -> None:

@@ -46,27 +46,27 @@ class Schema:
     @property
     def rewinds(self) -> bool:
         """Rows can be inactive."""
-        return self.version >= 14  # noqa: PLR2004 - a schema version
+        return self.version >= 14
 
     @property
     def compacts_in_place(self) -> bool:
         """Rows can be archived by compaction."""
-        return self.version >= 17  # noqa: PLR2004 - a schema version
+        return self.version >= 17
 
     @property
     def marks_branches(self) -> bool:
         """Branches carry a marker."""
-        return self.version >= 14  # noqa: PLR2004 - a schema version
+        return self.version >= 14
 
     @property
     def marks_delegates(self) -> bool:
         """Subagents have a source and a marker of their own."""
-        return self.version >= 16  # noqa: PLR2004 - a schema version
+        return self.version >= 16
 
     @property
     def marks_resets(self) -> bool:
         """A reset chat's next session names the one before."""
-        return self.version >= 26  # noqa: PLR2004 - a schema version
+        return self.version >= 26
 
 
 class Conversations:
@@ -116,7 +116,7 @@ class Conversations:
         for _ in range(depth - 1):
             self._talk(chain[-1], self._chance.between(2, 8))
             # The releases differ: some start the continuation a moment before they end its parent.
-            early = self._schema.version >= 25 and self._chance.happens(50)  # noqa: PLR2004 - a schema version
+            early = self._schema.version >= 25 and self._chance.happens(50)
             self._end(chain[-1], "compression")
             following = self._session(source, parent=chain[-1], title_of=chain[-1])
             if early:
@@ -271,7 +271,10 @@ class Conversations:
     def _message(self, session: SeedSession, role: str, content: str, **columns: Any) -> None:
         self._clock += 1 + 20 * self._chance.number()
         if role == "user" and self._chance.happens(2):
-            parts = [{"type": "text", "text": content}, {"type": "image_url", "image_url": {"url": "data:image/png;base64,iVBORw0KGgo="}}]
+            parts = [
+                {"type": "text", "text": content},
+                {"type": "image_url", "image_url": {"url": "data:image/png;base64,iVBORw0KGgo="}},
+            ]
             content = "\0json:" + json.dumps(parts)
         session.messages.append(
             {"session_id": session.row["id"], "role": role, "content": content, "timestamp": round(self._clock, 3),

@@ -99,7 +99,9 @@ def _needles(chance: Chance) -> Mapping[str, str]:
         for number in range(4):
             needles[f"han{length}/{number}"] = "".join(next(taken) for _ in range(length))
     for number in range(8):
-        needles[f"word/{number}"] = "qx" + "".join(chance.pick(_LETTERS) + chance.pick("aeiou") for _ in range(4)) + str(number)
+        needles[f"word/{number}"] = (
+            "qx" + "".join(chance.pick(_LETTERS) + chance.pick("aeiou") for _ in range(4)) + str(number)
+        )
     for number in range(4):
         word = "qx" + "".join(chance.pick(_LETTERS) + "o" for _ in range(3)) + f"g{number}"
         needles[f"glued/{number}"] = next(taken) + next(taken) + word + next(taken)

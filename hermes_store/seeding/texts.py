@@ -91,7 +91,10 @@ class Writer:
         name = chance.split(TOOLS)
         arguments: dict[str, Any]
         if name == "terminal":
-            arguments = {"command": f"rg -n {chance.pick(self._latin.table)} {self._path()}", "timeout": chance.between(5, 120)}
+            arguments = {
+                "command": f"rg -n {chance.pick(self._latin.table)} {self._path()}",
+                "timeout": chance.between(5, 120),
+            }
         elif name in {"read_file", "write_file", "search_files"}:
             arguments = {"path": self._path(), "limit": chance.between(50, 2000)}
             if name == "write_file":
@@ -115,7 +118,13 @@ class Writer:
         body = self._block(lines)
         fresh = " ".join(chance.pick(self._latin.table) for _ in range(3))
         if tool in {"web_search", "web_extract"}:
-            return json.dumps({"success": True, "url": self._url(), "text": f"{self._slice(chance.pick(self._scripts), 2)} {fresh}\n{body}"})
+            return json.dumps(
+                {
+                    "success": True,
+                    "url": self._url(),
+                    "text": f"{self._slice(chance.pick(self._scripts), 2)} {fresh}\n{body}",
+                }
+            )
         return f"{self._path()}: {fresh}\n{body}"
 
     def title(self) -> str:
@@ -167,7 +176,9 @@ class Writer:
     def _code(self, lines: int) -> str:
         words = self._latin.table
         pick = self._chance.pick
-        return "\n".join(f"    {pick(words)}_{pick(words)} = {pick(words)}({self._chance.below(1000)})" for _ in range(lines))
+        return "\n".join(
+            f"    {pick(words)}_{pick(words)} = {pick(words)}({self._chance.below(1000)})" for _ in range(lines)
+        )
 
     def _path(self) -> str:
         pick = self._chance.pick
@@ -204,10 +215,12 @@ class Writer:
         kind = chance.below(4)
         if kind == 0:
             second = chance.below(86_400)
-            stamp = f"2026-06-{chance.between(1, 30):02d}T{second // 3600:02d}:{second // 60 % 60:02d}:{second % 60:02d}Z"
+            stamp = (
+                f"2026-06-{chance.between(1, 30):02d}T{second // 3600:02d}:{second // 60 % 60:02d}:{second % 60:02d}Z"
+            )
             return f"{stamp} {chance.split(_LEVELS)} {chance.pick(words)}: {chance.pick(words)} {chance.pick(words)} id={chance.below(10**9)}"
         if kind == 1:
             return f"    def {chance.pick(words)}_{chance.pick(words)}(self, {chance.pick(words)}: int) -> str:"
-        if kind == 2:  # noqa: PLR2004 - the third of four kinds
+        if kind == 2:
             return f'  "{chance.pick(words)}": {{"{chance.pick(words)}": {chance.below(10**6)}, "ok": true}},'
         return f"{chance.below(10**7):>9}  {chance.pick(words)}/{chance.pick(words)}.{chance.pick(_EXTENSIONS)}  {chance.pick(words)}"

@@ -18,8 +18,38 @@ VOCABULARY = 30_000
 _TABLE = 1 << 17
 
 _LATIN = (
-    "b c d f g h j k l m n p r s t v w z br cl cr dr fl gr pl pr sl st tr".split(),
-    "a e i o u ai ea io ou".split(),
+    [
+        "b",
+        "c",
+        "d",
+        "f",
+        "g",
+        "h",
+        "j",
+        "k",
+        "l",
+        "m",
+        "n",
+        "p",
+        "r",
+        "s",
+        "t",
+        "v",
+        "w",
+        "z",
+        "br",
+        "cl",
+        "cr",
+        "dr",
+        "fl",
+        "gr",
+        "pl",
+        "pr",
+        "sl",
+        "st",
+        "tr",
+    ],
+    ["a", "e", "i", "o", "u", "ai", "ea", "io", "ou"],
     ["", "", "", "n", "r", "s", "l", "m", "t", "x"],
 )
 _CYRILLIC = (
@@ -28,9 +58,7 @@ _CYRILLIC = (
     ["", "", "", "н", "р", "с", "л", "м", "т", "й"],
 )
 _GREEK = (list("βγδζθκλμνξπρστφχψ"), list("αεηιουω"), ["", "", "ς", "ν", "ρ"])
-_KANA = (
-    "カキクケコサシスセソタチツテトナニヌネノハヒフヘホマミムメモヤユヨラリルレロワガギグゲゴザジズゼゾダデドバビブベボパピプペポ"
-)
+_KANA = "カキクケコサシスセソタチツテトナニヌネノハヒフヘホマミムメモヤユヨラリルレロワガギグゲゴザジズゼゾダデドバビブベボパピプペポ"
 _HIRAGANA = "あいうえおかきくけこさしすせそたちつてとなにぬねのはひふへほまみむめもやゆよらりるれろわをん"
 _THAI_CONSONANTS = "กขคงจชซญดตถทธนบปผพฟภมยรลวศสหอ"
 _THAI_VOWELS = ("า", "ิ", "ี", "ุ", "ู", "ะ", "ำ", "อ")
@@ -80,7 +108,7 @@ class Vocabulary:
         """
         table, size, number = self.table, len(self.table), chance.number
         drawn = [table[int(number() * size)] for _ in range(words)]
-        if words > 6:  # noqa: PLR2004 - long sentences have a comma in the middle
+        if words > 6:
             drawn[words // 2] += self.comma
         text = self.joint.join(drawn) + self.stop
         return text[:1].upper() + text[1:] if self.joint else text
@@ -106,7 +134,12 @@ def vocabulary(script: str, seed: int) -> Vocabulary:
     words = tuple(found)
     spaced = script in _SPACED
     return Vocabulary(
-        script, words, _zipf_table(words), " " if spaced else "", "." if spaced else _STOPS[script], ", " if not spaced else ","
+        script,
+        words,
+        _zipf_table(words),
+        " " if spaced else "",
+        "." if spaced else _STOPS[script],
+        ", " if not spaced else ",",
     )
 
 
@@ -185,7 +218,9 @@ def _thai(chance: Chance) -> Callable[[Chance], str]:
 
     def make(again: Chance) -> str:
         return "".join(
-            again.pick(_THAI_CONSONANTS) + again.pick(_THAI_VOWELS) + (again.pick(_THAI_CONSONANTS) if again.happens(40) else "")
+            again.pick(_THAI_CONSONANTS)
+            + again.pick(_THAI_VOWELS)
+            + (again.pick(_THAI_CONSONANTS) if again.happens(40) else "")
             for _ in range(again.between(1, 3))
         )
 

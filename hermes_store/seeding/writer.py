@@ -69,7 +69,9 @@ class CorpusWriter:
             _fill_search_indexes(connection, shape)
             self.indexing_seconds = time.perf_counter() - started
 
-    def _write_rows(self, connection: Connection, shape: Shape, conversations: Iterable[list[SeedSession]], messages: int) -> None:
+    def _write_rows(
+        self, connection: Connection, shape: Shape, conversations: Iterable[list[SeedSession]], messages: int
+    ) -> None:
         session_columns, message_columns = (
             [name for name in names if shape.has_column(table, name)]
             for table, names in (("sessions", _SESSION_COLUMNS), ("messages", _MESSAGE_COLUMNS))
@@ -113,7 +115,9 @@ class CorpusWriter:
                 self._planter.note(self.messages, needles)
             message["message_uid"] = f"{self.messages:032x}"
             live += message["active"]
-            self.digest.update(f"{message['role']}\0{content}\0{message['timestamp']!r}\0{message['active']}\n".encode())
+            self.digest.update(
+                f"{message['role']}\0{content}\0{message['timestamp']!r}\0{message['active']}\n".encode()
+            )
         self.sessions += 1
         session.row["message_count"] = live
         if session.messages:
@@ -132,7 +136,9 @@ class CorpusWriter:
         if digest not in known:
             known.add(digest)
             with connection.begin():
-                connection.exec_driver_sql("INSERT OR IGNORE INTO system_prompts (hash, prompt) VALUES (?, ?)", (digest, prompt))
+                connection.exec_driver_sql(
+                    "INSERT OR IGNORE INTO system_prompts (hash, prompt) VALUES (?, ?)", (digest, prompt)
+                )
 
 
 _SESSION_COLUMNS = (

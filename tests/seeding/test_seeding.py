@@ -48,7 +48,11 @@ def test_the_same_arguments_give_the_same_content_as_ever(tmp_path: Path) -> Non
 def test_another_hash_seed_and_another_process_change_nothing(tmp_path: Path) -> None:
     code = "import sys; from hermes_store.seeding import seed; print(seed(sys.argv[1], messages=2000, seed=7).digest)"
     shown = subprocess.run(
-        [sys.executable, "-c", code, str(tmp_path / "a.db")], env={"PYTHONHASHSEED": "99", "PATH": ""}, capture_output=True, text=True, check=True
+        [sys.executable, "-c", code, str(tmp_path / "a.db")],
+        env={"PYTHONHASHSEED": "99", "PATH": ""},
+        capture_output=True,
+        text=True,
+        check=True,
     )
     assert shown.stdout.strip() == KNOWN_DIGEST
 
@@ -72,7 +76,15 @@ def test_every_schema_can_be_seeded_and_needs_no_repair(tmp_path: Path, revision
         for needle in report.needles[:6]:
             assert {hit.id for hit in store.search(needle.text, limit=100).hits} <= set(needle.message_ids)
     plain = sqlite3.connect(report.path)
-    assert plain.execute("PRAGMA integrity_check").fetchone()[0] == "ok" or revision in {"h11", "h13", "h14", "h16", "h17", "h19", "h22"}
+    assert plain.execute("PRAGMA integrity_check").fetchone()[0] == "ok" or revision in {
+        "h11",
+        "h13",
+        "h14",
+        "h16",
+        "h17",
+        "h19",
+        "h22",
+    }
     assert plain.execute("PRAGMA foreign_key_check").fetchall() == []
     assert plain.execute("SELECT count(*) FROM messages_fts_docsize").fetchone()[0] == report.messages
     plain.close()
@@ -139,7 +151,10 @@ def test_a_file_that_was_not_seeded_is_never_replaced(tmp_path: Path) -> None:
 
 def test_nonsense_is_named(tmp_path: Path) -> None:
     for arguments, what in (
-        ({"profile": "giant"}, "profile"), ({"locales": ["xx_XX"]}, "locale"), ({"locales": []}, "locales"), ({"messages": -1}, "messages"),
+        ({"profile": "giant"}, "profile"),
+        ({"locales": ["xx_XX"]}, "locale"),
+        ({"locales": []}, "locales"),
+        ({"messages": -1}, "messages"),
     ):
         with pytest.raises(ValueError, match=what):
             seed(tmp_path / "state.db", **arguments)
@@ -165,7 +180,9 @@ def test_memory_stays_bounded_whatever_the_size(tmp_path: Path) -> None:
         "print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024)"
     )
     size = "300000" if sys.flags.dev_mode else "60000"
-    shown = subprocess.run([sys.executable, "-c", code, str(tmp_path / "state.db"), size], capture_output=True, text=True, check=True)
+    shown = subprocess.run(
+        [sys.executable, "-c", code, str(tmp_path / "state.db"), size], capture_output=True, text=True, check=True
+    )
     assert int(shown.stdout) < 400
 
 
@@ -177,6 +194,12 @@ def test_fakers_interface_gives_one_thing_at_a_time() -> None:
         fake = faker.Faker()
         fake.seed_instance(4)
         fake.add_provider(HermesProvider)
-        return [fake.hermes_user_turn(), fake.hermes_title(), fake.hermes_session()["id"], fake.hermes_tool_call()["name"], fake.hermes_model()]
+        return [
+            fake.hermes_user_turn(),
+            fake.hermes_title(),
+            fake.hermes_session()["id"],
+            fake.hermes_tool_call()["name"],
+            fake.hermes_model(),
+        ]
 
     assert things() == things()

@@ -1,0 +1,147 @@
+"""The sides of a benchmark: each reads jobs from standard input and answers with ids and milliseconds, line by line.
+
+`ours` calls this package, `release` the Hermes on the path, `floor` runs the same statement by hand. `jobs` prints what
+to ask, chosen from the corpus's own vocabulary: rare, middling and frequent terms of several scripts.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+if os.environ.get("BENCH_SQLITE") == "pysqlite3":
+    import sqlite3 as _standard
+
+    import pysqlite3  # type: ignore[import-untyped] # it has no types
+    import pysqlite3.dbapi2  # type: ignore[import-untyped] # the same
+
+    for _module in (pysqlite3, pysqlite3.dbapi2):
+        for _name in dir(_standard):
+            if _name.startswith("SQLITE_") and not hasattr(_module, _name):
+                setattr(_module, _name, getattr(_standard, _name))
+    sys.modules["sqlite3"] = pysqlite3
+    sys.modules["sqlite3.dbapi2"] = pysqlite3.dbapi2
+
+Work = Callable[[dict[str, Any]], list[Any]]
+
+
+def main() -> None:
+    """Answer jobs until the input ends."""
+    side, what, path = sys.argv[1:4]
+    if side == "jobs":
+        print(json.dumps(jobs(what, Path(path), int(sys.argv[4]))))
+        return
+    work: Work = {"ours": ours, "floor": floor, "release": release}[side](what, path)
+    for line in sys.stdin:
+        job = json.loads(line)
+        start = time.perf_counter()
+        ids = work(job)
+        elapsed = (time.perf_counter() - start) * 1000
+        print(json.dumps({"ms": elapsed, "ids": ids}), flush=True)
+
+
+def jobs(what: str, path: Path, limit: int) -> dict[str, dict[str, Any]]:
+    """Name the work: a label to the arguments of one search, or of one listing."""
+    if what == "list":
+        return {"page 1": {"limit": limit, "offset": 0}, "page 10": {"limit": limit, "offset": 9 * limit}}
+    import sqlite3
+
+    from hermes_store.seeding.words import vocabulary
+
+    plain = sqlite3.connect(path)
+    mark = plain.execute("SELECT value FROM state_meta WHERE key = 'hs_seed'").fetchone()
+    plain.close()
+    if mark is None:
+        sys.exit(f"{path} is not a seeded file; leave --file out to make one")
+    number = json.loads(mark[0])["seed"]
+    latin, han = vocabulary("latin", number).words, vocabulary("han", number).words
+    of_length = {size: [word for word in han if len(word) == size] for size in (1, 2, 3, 4)}
+    queries = {
+        "word, frequent": latin[0],
+        "word, middling": latin[300],
+        "word, rare": latin[20_000],
+        "two words": f"{latin[20]} {latin[40]}",
+        "words with OR": f"{latin[300]} OR {latin[500]}",
+        "words with NOT": f"{latin[100]} NOT {latin[0]}",
+        "prefix": f"{latin[300][:4]}*",
+        "no hit": "zzzqqqxyw",
+        "3 characters": of_length[3][50],
+        "4 characters": of_length[4][50],
+        "2 characters, frequent": of_length[2][0],
+        "2 characters, rare": of_length[2][8000],
+        "1 character": of_length[1][0],
+    }
+    work: dict[str, dict[str, Any]] = {label: {"query": query, "limit": limit} for label, query in queries.items()}
+    work["word, newest first"] = {"query": latin[300], "limit": limit, "sort": "newest"}
+    work["word, limit 300"] = {"query": latin[300], "limit": 300}
+    return work
+
+
+def ours(what: str, path: str) -> Work:
+    """This package."""
+    from hermes_store import HermesStore
+
+    store = HermesStore.open(path, read_only=True, migrate="off")
+    if what == "list":
+        return lambda job: [entry.id for entry in store.sessions.list(limit=job["limit"], offset=job["offset"])]
+    return lambda job: [hit.id for hit in store.search(job.pop("query"), **job).hits]
+
+
+def release(what: str, path: str) -> Work:
+    """The Hermes on the path."""
+    from hermes_state import SessionDB  # type: ignore[import-not-found] # only there when a release is
+
+    database = SessionDB(db_path=Path(path))
+    if what == "list":
+        return lambda job: [row["id"] for row in database.list_sessions_rich(order_by_last_active=True, **job)]
+    return lambda job: [row["id"] for row in database.search_messages(job.pop("query"), **job)]
+
+
+def floor(what: str, path: str) -> Work:
+    """The same by hand: candidates in the final order, then their rows and neighbours."""
+    import sqlite3
+
+    plain = sqlite3.connect(f"file:{path}?mode=ro", uri=True)
+    if what == "list":
+        newest = (
+            "SELECT s.id FROM sessions AS s LEFT JOIN (SELECT session_id, max(timestamp) AS t FROM messages GROUP BY 1) AS m"
+            " ON m.session_id = s.id WHERE s.archived = 0 AND s.hidden = 0 AND s.parent_session_id IS NULL"
+            " ORDER BY COALESCE(m.t, s.started_at) DESC, s.id DESC LIMIT ? OFFSET ?"
+        )
+        return lambda job: [row[0] for row in plain.execute(newest, (job["limit"], job["offset"]))]
+    live = "(m.active = 1 OR m.compacted = 1) AND COALESCE(m.display_kind, '') <> 'hidden' AND s.archived = 0 AND s.hidden = 0"
+    joined = f"JOIN messages AS m ON m.id = f.rowid JOIN sessions AS s ON s.id = m.session_id WHERE {live}"
+    scanned = (
+        f"SELECT m.id FROM messages AS m JOIN sessions AS s ON s.id = m.session_id WHERE {live} AND m.role <> 'tool'"
+        " AND s.source NOT IN ('cron', 'subagent') AND (m.content LIKE '%' || ? || '%' OR m.tool_name LIKE '%' || ? || '%')"
+        " ORDER BY m.timestamp DESC, m.id DESC LIMIT ?"
+    )
+    rows = "SELECT id, session_id, role, content, timestamp, tool_name FROM messages WHERE id IN ({})"
+    context = "SELECT max(id) FROM messages WHERE session_id = ? AND id < ? UNION ALL SELECT min(id) FROM messages WHERE session_id = ? AND id > ?"
+
+    def work(job: dict[str, Any]) -> list[Any]:
+        query, limit = job["query"], job["limit"]
+        han = any(ord(letter) > 0x2E80 for letter in query)  # noqa: PLR2004 - where the unspaced scripts begin
+        order = "m.timestamp DESC, m.id DESC" if job.get("sort") == "newest" else "f.rank, m.timestamp DESC, m.id DESC"
+        if han and len(query) < 3:  # noqa: PLR2004 - what the trigram index cannot look up
+            ids = [row[0] for row in plain.execute(scanned, (query, query, limit))]
+        else:
+            table = "messages_fts_trigram" if han else "messages_fts"
+            text = f'"{query}"' if han else query
+            select = f"SELECT m.id FROM {table} AS f {joined} AND {table} MATCH ? ORDER BY {order} LIMIT ?"
+            ids = [row[0] for row in plain.execute(select.replace(f"{table} MATCH", f"f.{table} MATCH"), (text, limit))]
+        found = plain.execute(rows.format(", ".join("?" * len(ids))), ids).fetchall()
+        for row in found:
+            plain.execute(context, (row[1], row[0], row[1], row[0])).fetchall()
+        return ids
+
+    return work
+
+
+if __name__ == "__main__":
+    main()

@@ -177,11 +177,11 @@ class TestDamagedFiles:
 
     @pytest.mark.parametrize(
         "parts",
-        [("data",), ("idx",), ("docsize",), ("config",), ("data", "idx", "docsize")],
+        [("data",), ("docsize",), ("idx", "config")],
         ids="-".join,
     )
     @pytest.mark.parametrize("index", ["messages_fts", "messages_fts_trigram"])
-    @pytest.mark.parametrize("name", [OLD, "v25-iot-0.20.0.post2.db", NEWEST, "optimize/v31-iot-0.22.2-partial.db"])
+    @pytest.mark.parametrize("name", [OLD, NEWEST, "optimize/v31-iot-0.22.2-partial.db"])
     def test_damaged_indexes_are_made_anew(
         self, name: str, index: str, parts: tuple[str, ...], released: Released
     ) -> None:
@@ -194,7 +194,7 @@ class TestDamagedFiles:
         assert report.backup is not None
         # The pages of a damaged table cannot be freed, only left behind; VACUUM gives them back.
         assert any("VACUUM would give its space back" in note for note in report.notes)
-        assert all("is never used" in trouble for trouble in troubles(path))
+        assert all("never used" in trouble for trouble in troubles(path))
         run(path, "VACUUM")
         assert troubles(path) == []
         assert run(path, "SELECT id, content FROM messages ORDER BY id") == messages

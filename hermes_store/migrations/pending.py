@@ -22,7 +22,7 @@ from sqlalchemy.exc import DatabaseError
 from hermes_store.migrations.report import Progress, ProgressCallback
 from hermes_store.sqlite import shape as keys
 from hermes_store.sqlite.capabilities import probe
-from hermes_store.sqlite.damage import SHADOW_SUFFIXES, first_damage, is_damage
+from hermes_store.sqlite.damage import INDEX_PARTS, first_damage, is_damage, lacks_parts
 from hermes_store.sqlite.engine import BEGIN_OPTION
 from hermes_store.sqlite.shape import TRIGRAM_INDEX, WORD_INDEX, Layout, Shape, inspect
 from hermes_store.sqlite.views import quoted
@@ -380,7 +380,10 @@ def _fillable(engine: Engine) -> bool:
 def _indexable(shape: Shape) -> bool:
     """Only layout 3 is ever filled; a file whose layout could not be changed here waits for a better SQLite."""
     return not shape.stale and all(
-        index.layout is Layout.ALIGNED and index.fed_consistently and not index.unknown
+        index.layout is Layout.ALIGNED
+        and index.fed_consistently
+        and not index.unknown
+        and not lacks_parts(shape, index.name)
         for index in (shape.word, shape.trigram)
     )
 
@@ -391,12 +394,11 @@ def _is_incomplete(engine: Engine, fill: _Fill) -> bool:
 
 def _is_damaged(engine: Engine, fill: _Fill) -> bool:
     """Whether the pages that hold an index can be read; an index that is wrong in itself is not found by this."""
-    parts = [suffix for suffix in SHADOW_SUFFIXES if suffix != "content"]  # the messages themselves are the content
     with engine.connect() as reader:
         try:
             return any(
                 first_damage(reader.exec_driver_sql(f"PRAGMA main.quick_check({fill.name}_{part})").scalars())
-                for part in parts
+                for part in INDEX_PARTS
             )
         except DatabaseError as error:
             if not is_damage(error):

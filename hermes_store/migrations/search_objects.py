@@ -21,7 +21,7 @@ from sqlalchemy import Connection
 from hermes_store.migrations.report import UpgradeReport
 from hermes_store.sqlite import shape as keys
 from hermes_store.sqlite.capabilities import REMEDIES, probe
-from hermes_store.sqlite.damage import SHADOW_SUFFIXES
+from hermes_store.sqlite.damage import lacks_parts
 from hermes_store.sqlite.shape import (
     CJK_INDEX,
     TRASH_PREFIX,
@@ -33,9 +33,6 @@ from hermes_store.sqlite.shape import (
     text_digest,
 )
 from hermes_store.sqlite.views import quoted
-
-#: Hermes's first schema version whose search objects are known; it rebuilds older ones itself.
-_FIRST_KNOWN_VERSION = 11
 
 #: Shadow tables of FTS5, with the columns by which they are told from a user's table of the same name.
 _SHADOW_COLUMNS: Mapping[str, frozenset[str]] = {
@@ -137,8 +134,7 @@ def hands_off(shape: Shape) -> bool:
     Args:
         shape: The file's shape.
     """
-    ancient = shape.schema_version is not None and shape.schema_version < _FIRST_KNOWN_VERSION
-    return not ancient and (shape.word.unknown or shape.trigram.unknown)
+    return shape.word.unknown or shape.trigram.unknown
 
 
 def describe_unknown(shape: Shape) -> str:
@@ -172,7 +168,7 @@ def why_swap(connection: Connection, shape: Shape, indexes: Sequence[SearchIndex
             # Even the triggers of layouts 1 and 2 on the word index: a change to a long tool row takes more out of the
             # index than is in it, and neither SQLite nor a later count of rows tells.
             return f"{index.name} was fed by other triggers than its layout needs"
-        if any(f"{index.name}_{suffix}" not in shape.columns for suffix in SHADOW_SUFFIXES if suffix != "content"):
+        if lacks_parts(shape, index.name):
             return f"{index.name} lacks a part of itself"
     return _why_markers_lie(connection, shape)
 
@@ -184,12 +180,7 @@ def swap(connection: Connection, indexes: Sequence[SearchIndex]) -> None:
         connection: A connection inside a write transaction.
         indexes: The new indexes; both of them, always.
     """
-    shape = inspect(connection)
-    for index in indexes:
-        for action in ("insert", "delete", "update"):
-            connection.exec_driver_sql(f"DROP TRIGGER IF EXISTS {index.name}_{action}")
-        connection.exec_driver_sql(f"DROP VIEW IF EXISTS {index.name}_src")
-    _retire(connection, shape, [index.name for index in indexes])
+    _take_down(connection, inspect(connection), indexes)
     for index in indexes:
         if index.view is not None:
             connection.exec_driver_sql(index.view)
@@ -207,6 +198,21 @@ def swap(connection: Connection, indexes: Sequence[SearchIndex]) -> None:
     if high_water is not None and indexes[0].layout is not Layout.INLINE:
         for key, value in ((keys.HIGH_WATER_KEY, high_water), (keys.PROGRESS_KEY, min(0, lowest - 1))):
             connection.exec_driver_sql("INSERT INTO state_meta (key, value) VALUES (?, ?)", (key, str(value)))
+
+
+def discard_ancient(connection: Connection, indexes: Sequence[SearchIndex]) -> None:
+    """Take down search objects that no known release made, on a file older than all of them.
+
+    There, an unknown text is not a newer Hermes's; later revisions could not tell any more.
+
+    Args:
+        connection: A connection inside a write transaction, on a file below the first known schema.
+        indexes: The indexes whose names count.
+    """
+    shape = inspect(connection)
+    if hands_off(shape):
+        _take_down(connection, shape, indexes)
+        connection.exec_driver_sql("INSERT OR REPLACE INTO state_meta (key, value) VALUES (?, '1')", (keys.STALE_KEY,))
 
 
 def narrow_update_triggers(connection: Connection, shape: Shape) -> None:
@@ -295,6 +301,14 @@ def _capable(connection: Connection, shape: Shape, report: UpgradeReport) -> boo
     return True
 
 
+def _take_down(connection: Connection, shape: Shape, indexes: Sequence[SearchIndex]) -> None:
+    for index in indexes:
+        for action in ("insert", "delete", "update"):
+            connection.exec_driver_sql(f"DROP TRIGGER IF EXISTS {index.name}_{action}")
+        connection.exec_driver_sql(f"DROP VIEW IF EXISTS {index.name}_src")
+    _retire(connection, shape, [index.name for index in indexes])
+
+
 def _retire(connection: Connection, shape: Shape, names: Sequence[str]) -> None:
     """Unhook virtual tables without reading them (they may be damaged, huge, or of a missing tokenizer).
 
@@ -334,5 +348,7 @@ def _free_name(shape: Shape, shadow: str) -> str:
 
 
 def _drop_meta(connection: Connection, *names: str) -> None:
+    """Remove the keys that are there; even a DELETE that finds nothing takes the write lock."""
     for name in names:
-        connection.exec_driver_sql("DELETE FROM state_meta WHERE key = ?", (name,))
+        if connection.exec_driver_sql("SELECT 1 FROM state_meta WHERE key = ?", (name,)).first() is not None:
+            connection.exec_driver_sql("DELETE FROM state_meta WHERE key = ?", (name,))

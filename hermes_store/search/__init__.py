@@ -6,6 +6,7 @@ The way of a query: `syntax` (a small tree) -> `plan` (a route for each term, fr
 """
 
 from hermes_store.search.execute import explain, search
+from hermes_store.search.faults import SearchTimeoutError
 from hermes_store.search.filters import Filters, make_filters
 from hermes_store.search.records import (
     ContextMessage,
@@ -27,6 +28,7 @@ __all__ = [
     "SearchHit",
     "SearchPage",
     "SearchPlan",
+    "SearchTimeoutError",
     "SessionHit",
     "explain",
     "make_filters",

@@ -246,14 +246,11 @@ class _Planner:
     def _wide(self) -> MessageSet:
         """The query as substrings: words glued to unspaced scripts, and text stored as JSON escapes."""
         terms = list(leaves(self.root))
-        if all(leaf.text.isascii() for leaf in terms):
-            substrings = _by_route(self.root, lambda leaf: TRIGRAM if self._has_trigrams(leaf) else LIKE, _TOGETHER)
-            if LIKE in substrings.routes or WORD in self._unusable:
-                return substrings
-            return either([substrings, decoded(self.root)])
+        if WORD not in self._unusable and all(leaf.text.isascii() and self._has_trigrams(leaf) for leaf in terms):
+            return either([matching(TRIGRAM, match_texts.trigram_match(self.root)), decoded(self.root)])
         if len(terms) > MAX_TERMS:
             return scanned(self.root)
-        # One term may stand in the text and another in escaped JSON, so here each has a set of its own.
+        # One term may stand in plain text and another in escaped JSON, so here each has a set of its own.
         return _by_route(self.root, lambda _: _EACH, {_EACH: self._anywhere})
 
     def _anywhere(self, leaf: Node) -> MessageSet:

@@ -14,10 +14,10 @@ from typing import Any
 from sqlalchemy import ColumnElement, Select, and_, column, func, intersect, or_, select, table, union
 from sqlalchemy.sql.selectable import NamedFromClause
 
-from hermes_store.search import like
-from hermes_store.search.match import escaped_match
+from hermes_store.search import like, match
 from hermes_store.search.rows import m
-from hermes_store.search.syntax import Node
+from hermes_store.search.syntax import Node, leaves
+from hermes_store.search.terms import Kind, needle
 from hermes_store.sqlite.shape import TRIGRAM_INDEX, WORD_INDEX
 
 #: The routes, by the names that pages and plans use.
@@ -85,9 +85,13 @@ def decoded(node: Node) -> Listed:
     """Give the messages whose text has to be decoded and whose escapes the word index knows.
 
     Args:
-        node: A tree without exclusions.
+        node: A tree without exclusions. What it finds as plain words is left out.
     """
-    found = matching(WORD, escaped_match(node))
+    text = match.escaped_match(node)
+    if all(needle(leaf).kind is Kind.WORD for leaf in leaves(node)):
+        # Common words are in many messages, each of which would have to be read only to be proposed twice.
+        text = f"{text} NOT {match.word_match(node)}"
+    found = matching(WORD, text)
     needs_decoding = or_(func.instr(m.c.content, "\0") > 0, func.instr(m.c.tool_calls, "\\u") > 0)
     return Listed(select(m.c.id).where(found.condition, needs_decoding), found.routes)
 

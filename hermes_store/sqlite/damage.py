@@ -11,13 +11,13 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Iterable
 
-from hermes_store.sqlite.shape import CJK_INDEX, TRASH_PREFIX, TRIGRAM_INDEX, WORD_INDEX
+from hermes_store.sqlite.shape import CJK_INDEX, TRASH_PREFIX, TRIGRAM_INDEX, WORD_INDEX, Shape
 
-#: What FTS5 appends to an index's name to name the tables that hold it.
-SHADOW_SUFFIXES = ("data", "idx", "docsize", "config", "content")
+#: What FTS5 appends to an index's name to name the tables that hold it; layout 0 keeps ``content`` as well.
+INDEX_PARTS = ("data", "idx", "docsize", "config")
 
 _SHADOWS = frozenset(
-    f"{index}_{suffix}" for index in (WORD_INDEX, TRIGRAM_INDEX, CJK_INDEX) for suffix in SHADOW_SUFFIXES
+    f"{index}_{part}" for index in (WORD_INDEX, TRIGRAM_INDEX, CJK_INDEX) for part in (*INDEX_PARTS, "content")
 )
 _CELL_FINDINGS = ("NULL value in", "non-unique", "TEXT value in", "NUMERIC value in", "CHECK constraint failed in")
 
@@ -35,6 +35,16 @@ def first_damage(findings: Iterable[str]) -> str | None:
         if finding != "ok" and not any(words in finding for words in _CELL_FINDINGS):
             return " ".join(finding.split())
     return None
+
+
+def lacks_parts(shape: Shape, index: str) -> bool:
+    """True when a table that holds an index is missing, so that even looking at it fails.
+
+    Args:
+        shape: The file's shape.
+        index: The virtual table's name.
+    """
+    return not all(shape.has("table", f"{index}_{part}") for part in INDEX_PARTS)
 
 
 def belongs_to_search(table: str) -> bool:

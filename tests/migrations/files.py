@@ -179,3 +179,12 @@ def hermes_objects(path: Path) -> dict[tuple[str, str], Any]:
     """The shape without what is exempt from comparison: our own objects, lazily made tables, shadow tables."""
     exempt = ("ix_hs_", "hermes_store_version", "telegram_", "idx_telegram_")
     return {key: value for key, value in shape(path).items() if not key[1].startswith(exempt)}
+
+
+def numbered(path: Path) -> bool:
+    """Whether the file has a number of its own, and the one that its generation key gives."""
+    number = run(path, "PRAGMA application_id")[0][0]
+    generation = run(path, "SELECT value FROM state_meta WHERE key = 'db_file_generation'")
+    if number:
+        assert number == int(generation[0][0][:8], 16) & 0x7FFFFFFF or generation == []
+    return bool(number)

@@ -225,19 +225,19 @@ def test_no_state_between_two_commits_lacks_a_message_or_a_data_step(undisturbed
             assert state.version >= (int(state.stamp[1:]) if state.stamp[1:].isdigit() else 31)
 
 
-@pytest.mark.parametrize("undisturbed", [V22, V25, LAYOUT_2, PARTIAL], indirect=True)
+@pytest.mark.parametrize("undisturbed", [EMPTY, V22, V25, PARTIAL], indirect=True)
 def test_a_failing_statement_leaves_the_last_commit_and_the_next_upgrade_finishes(
     undisturbed: Undisturbed, tmp_path: Path
 ) -> None:
     fail_at(undisturbed, range(1, len(undisturbed.statements) + 1, SAMPLED), tmp_path)
 
 
-@pytest.mark.parametrize("undisturbed", [EMPTY, V11], indirect=True)
+@pytest.mark.parametrize("undisturbed", [V11, LAYOUT_2], indirect=True)
 @pytest.mark.parametrize("part", range(PARTS))
 def test_any_statement_of_any_revision_may_fail(undisturbed: Undisturbed, part: int, tmp_path: Path) -> None:
     sampled = range(1, len(undisturbed.statements) + 1, SAMPLED)
     chosen = sorted({*changing(undisturbed)[::CHANGING], *sampled})
-    assert len(chosen) > 250 // CHANGING
+    assert len(chosen) > 100 // CHANGING
     share = -(-len(chosen) // PARTS)
     fail_at(undisturbed, chosen[part * share : (part + 1) * share], tmp_path)
 

@@ -15,13 +15,12 @@ from hermes_store import migrations
 
 #: What is missing to the error SQLite gives for it.
 ERRORS = {"fts5": "no such module: fts5", "trigram": "no such tokenizer: trigram"}
+#: One file per layout and mixture.
 MIXED = [
     name
     for name in STORES
-    if name.startswith(
-        ("v11", "v14", "v22", "v25", "v26-iot-0.21", "v30", "v31", "cjk/v26", "upgrade/u4", "upgrade/u5")
-    )
-    or "partial" in name
+    if name.startswith(("v11", "v22", "v25", "v30-iot-0.21.3", "v31", "cjk/v26", "upgrade/u4"))
+    or name in {"optimize/v26-iot-0.20.4-partial.db", "optimize/v31-iot-0.22.2-partial.db"}
 ]
 
 

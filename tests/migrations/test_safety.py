@@ -177,11 +177,11 @@ class TestDamagedFiles:
 
     @pytest.mark.parametrize(
         "parts",
-        [("data",), ("idx",), ("docsize",), ("config",), ("data", "idx", "docsize")],
+        [("data",), ("docsize",), ("idx", "config")],
         ids="-".join,
     )
     @pytest.mark.parametrize("index", ["messages_fts", "messages_fts_trigram"])
-    @pytest.mark.parametrize("name", [OLD, "v25-iot-0.20.0.post2.db", NEWEST, "optimize/v31-iot-0.22.2-partial.db"])
+    @pytest.mark.parametrize("name", [OLD, NEWEST, "optimize/v31-iot-0.22.2-partial.db"])
     def test_damaged_indexes_are_made_anew(
         self, name: str, index: str, parts: tuple[str, ...], released: Released
     ) -> None:
@@ -194,7 +194,7 @@ class TestDamagedFiles:
         assert report.backup is not None
         # The pages of a damaged table cannot be freed, only left behind; VACUUM gives them back.
         assert any("VACUUM would give its space back" in note for note in report.notes)
-        assert all("is never used" in trouble for trouble in troubles(path))
+        assert all("never used" in trouble for trouble in troubles(path))
         run(path, "VACUUM")
         assert troubles(path) == []
         assert run(path, "SELECT id, content FROM messages ORDER BY id") == messages
@@ -378,6 +378,18 @@ class TestTransactions:
             other.execute("ROLLBACK")
         assert "hermes_store_version" not in {row[0] for row in run(path, "SELECT name FROM sqlite_master")}
         assert upgrade(path).after == HEAD
+
+    @pytest.mark.parametrize("wanted", ["wal", "delete"])
+    def test_a_file_that_needs_nothing_waits_for_no_writer(self, wanted: str, released: Released) -> None:
+        path = released(OLD)
+        upgrade(path, backup=False)
+        run(path, f"PRAGMA journal_mode={wanted}")
+        with connect(path) as other:
+            other.execute("BEGIN IMMEDIATE")
+            report = upgrade(path, timeout=0.0)
+            other.execute("ROLLBACK")
+        assert not report.changed
+        assert backups(path) == []
 
     def test_foreign_keys_are_off_for_the_revisions_and_on_again_after(self, released: Released) -> None:
         seen: list[str] = []

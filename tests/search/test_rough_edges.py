@@ -286,6 +286,16 @@ def test_words_beyond_ascii_are_found_in_escaped_text(corpus: Corpus):
         assert corpus.ids(query) == [wanted]
 
 
+def test_words_after_an_escaped_line_break_are_found(corpus: Corpus):
+    wanted = corpus.add(_parts({"type": "text", "text": "first\ndocker v2\nup"}))
+    arguments = json.dumps({"command": "cd 目录\nmake docker"})
+    calls = json.dumps([{"function": {"name": "terminal", "arguments": arguments}}])
+    command = corpus.add(None, role="assistant", tool_calls=calls)
+    assert set(corpus.ids("docker")) == {wanted, command}
+    assert corpus.ids("docker v2") == corpus.ids('"docker v2 up"') == [wanted]
+    assert corpus.ids("make 目录") == [command]
+
+
 def test_bytes_and_broken_json_are_shown_and_flagged(corpus: Corpus):
     corpus.add("\0json:{broken needle")
     corpus.add(b"bytes needle \xff")

@@ -165,7 +165,7 @@ ANY_QUERY = st.one_of(
 
 
 @given(ANY_QUERY)
-@settings(max_examples=500, deadline=None)
+@settings(max_examples=300, deadline=None)
 def test_no_string_raises_anything_but_query_error(text: str):
     try:
         query = parse(text)

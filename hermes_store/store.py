@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from types import ModuleType, TracebackType
-from typing import Any, Literal, Self
+from typing import Any, Literal, Self, cast
 
 from sqlalchemy import URL, Connection, Engine, event
 from sqlalchemy.exc import DatabaseError
@@ -335,7 +335,7 @@ class HermesStore:
                     fitted = fit_connection(connection, Base.metadata)
                     begin(connection, mode, self._timeout)
                     shape = inspect(connection, fitted)
-                except DatabaseError as error:
+                except (DatabaseError, _driver_error(engine)) as error:
                     raise explain_open_error(self._path or Path("the database"), error) from error
                 yield connection, shape
             finally:
@@ -389,6 +389,12 @@ def begin(connection: Connection, mode: Literal["deferred", "immediate"], timeou
     raw: Any = connection.connection.driver_connection
     if not raw.in_transaction:
         begin_now(connection, mode, timeout)
+
+
+def _driver_error(engine: Engine) -> type[Exception]:
+    """The driver's own error class: what is said to the driver itself does not pass through SQLAlchemy."""
+    module: Any = engine.dialect.dbapi
+    return cast("type[Exception]", module.DatabaseError)
 
 
 def _require_current(path: Path, driver: ModuleType | None) -> None:

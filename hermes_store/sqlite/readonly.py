@@ -133,15 +133,16 @@ def require_file(path: Path) -> None:
         raise NotAStoreError(f"{path} is not a file; give the path of a state.db")
 
 
-def explain_open_error(path: Path, error: DatabaseError) -> HermesStoreError:  # noqa: PLR0911 - one per cause
+def explain_open_error(path: Path, error: Exception) -> HermesStoreError:  # noqa: PLR0911 - one per cause
     """Say in our own terms why SQLite could not open or read a file.
 
     Args:
         path: The database file.
-        error: What SQLAlchemy raised.
+        error: What SQLAlchemy, or the driver, raised.
     """
-    code = getattr(error.orig, "sqlite_errorcode", None)
-    text = str(error.orig)
+    original = getattr(error, "orig", None) or error
+    code = getattr(original, "sqlite_errorcode", None)
+    text = str(original)
     primary = (code or 0) & 0xFF
     if is_busy(error):
         return StoreBusyError(f"{path} is locked by another process; try again, or give a longer timeout")

@@ -184,3 +184,16 @@ def test_any_file_name_can_be_opened(released: Released, name: str) -> None:
     odd = path.rename(path.with_name(name))
     with HermesStore.open(odd, read_only=True, migrate="off") as store:
         assert store.sessions.list()
+
+
+def test_a_file_that_is_locked_for_good_is_a_typed_error_whoever_finds_out(released: Released) -> None:
+    path = released("journal/v31-iot-0.22.2.post1-delete-journal-sqlite3401.db")
+    with HermesStore.open(path, migrate="off", timeout=0.2) as store:
+        assert store.sessions.list()
+        other = sqlite3.connect(path, isolation_level=None)
+        other.execute("BEGIN EXCLUSIVE")
+        with pytest.raises(StoreBusyError):
+            store.sessions.list()
+        other.execute("ROLLBACK")
+        other.close()
+        assert store.sessions.list()

@@ -251,12 +251,12 @@ class Conversations:
         """Turns of a conversation: a question, often some tool calls with their results, an answer."""
         for _ in range(turns):
             self._message(session, "user", self._writer.user_turn())
-            for _ in range(self._chance.split(((0, 30), (1, 40), (2, 20), (3, 10)))):
+            for _ in range(self._chance.split(((0, 15), (1, 30), (2, 30), (4, 25)))):
                 self._call_tools(session)
             self._message(session, "assistant", self._writer.assistant_turn())
 
     def _call_tools(self, session: SeedSession) -> None:
-        calls = [self._writer.tool_call() for _ in range(self._chance.split(((1, 70), (2, 20), (3, 10))))]
+        calls = [self._writer.tool_call() for _ in range(self._chance.split(((1, 50), (2, 30), (3, 20))))]
         encoded = [
             {"id": f"call_{self._chance.below(1 << 40):010x}", "type": "function",
              "function": {"name": name, "arguments": json.dumps(arguments)}}

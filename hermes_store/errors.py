@@ -15,6 +15,15 @@ class NotFoundError(HermesStoreError, LookupError):
     """A named session, message, lock or file does not exist."""
 
 
+def no_such_session(session_id: str) -> NotFoundError:
+    """The error for a session that is not in the file.
+
+    Args:
+        session_id: The id that was asked for.
+    """
+    return NotFoundError(f"there is no session {session_id!r}; list the sessions to see what there is")
+
+
 class ConflictError(HermesStoreError):
     """A value that must be unique is taken, or an identifier is ambiguous."""
 

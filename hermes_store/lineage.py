@@ -16,7 +16,7 @@ from typing import Any, cast
 from sqlalchemy import CTE, ColumnElement, Select, and_, case, exists, func, literal, or_, select
 from sqlalchemy.orm import Session, aliased
 
-from hermes_store.errors import NotFoundError
+from hermes_store.errors import no_such_session
 from hermes_store.models import HermesSession, Message
 from hermes_store.records import Kind
 from hermes_store.scope import Scope
@@ -299,7 +299,7 @@ class LineageRepository:
 def _kind(session: Session, session_id: str) -> Kind:
     row = session.execute(kinds([session_id])).first()
     if row is None:
-        raise NotFoundError(f"there is no session {session_id!r}; list the sessions to see what there is")
+        raise no_such_session(session_id)
     return cast("Kind", row.kind)
 
 

@@ -6,23 +6,16 @@ row (0, 0) is not, anywhere, unless it is asked for; nor is one that Hermes mark
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
-from sqlalchemy import ColumnElement, and_, func, or_, select
+from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from hermes_store.cells import Problems, read_count, read_json, read_text, read_timestamp
 from hermes_store.content import decode
-from hermes_store.errors import NotFoundError
+from hermes_store.errors import NotFoundError, no_such_session
 from hermes_store.models import HermesSession, Message
 from hermes_store.records import MessageInfo
 from hermes_store.scope import Scope
-
-
-def visible() -> ColumnElement[bool]:
-    """The rows of ``messages`` that anybody but an undo may show."""
-    kept = or_(Message.active == 1, and_(Message.active == 0, Message.compacted == 1))
-    return and_(kept, func.coalesce(Message.display_kind, "") != "hidden")
+from hermes_store.search.rows import MESSAGES, visible
 
 
 class MessageRepository:
@@ -66,7 +59,7 @@ class MessageRepository:
                 raise ValueError(f"{name} must not be negative")
         wanted = select(Message).where(Message.session_id == session_id)
         if not include_inactive:
-            wanted = wanted.where(Message.active == 1, visible())
+            wanted = wanted.where(Message.active == 1, visible(MESSAGES, include_inactive=False))
         with self._scope.reading() as session:
             _require_session(session, session_id)
             # The latest N are found from the end, then turned round.
@@ -105,15 +98,6 @@ def to_record(row: Message) -> MessageInfo:
     )
 
 
-def to_records(rows: Sequence[Message]) -> list[MessageInfo]:
-    """Turn rows into records, in their order.
-
-    Args:
-        rows: The rows.
-    """
-    return [to_record(row) for row in rows]
-
-
 def _require_session(session: Session, session_id: str) -> None:
     if session.scalar(select(HermesSession.id).where(HermesSession.id == session_id)) is None:
-        raise NotFoundError(f"there is no session {session_id!r}; list the sessions to see what there is")
+        raise no_such_session(session_id)

@@ -15,7 +15,7 @@ from sqlalchemy.orm import Session, aliased
 
 from hermes_store.cells import Problems, read_count, read_json, read_number, read_text, read_timestamp
 from hermes_store.content import decode
-from hermes_store.errors import ConflictError, NotFoundError
+from hermes_store.errors import ConflictError, NotFoundError, no_such_session
 from hermes_store.lineage import choose_tip, continuations, kinds
 from hermes_store.models import HermesSession, Message
 from hermes_store.records import Kind, SessionInfo, SessionSummary
@@ -46,7 +46,7 @@ class SessionRepository:
         with self._scope.reading() as session:
             row = session.scalars(select(HermesSession).where(HermesSession.id == session_id)).first()
             if row is None:
-                raise NotFoundError(f"there is no session {session_id!r}; list the sessions to see what there is")
+                raise no_such_session(session_id)
             return to_record(row)
 
     def resolve(self, name: str) -> str:

@@ -17,11 +17,10 @@ from hermes_store.migrations.search_objects import hands_off
 from hermes_store.models import Base
 from hermes_store.sqlite import shape as keys
 from hermes_store.sqlite.capabilities import Capabilities, probe
+from hermes_store.sqlite.damage import INDEX_PARTS
 from hermes_store.sqlite.shape import IndexShape, Shape
 from hermes_store.sqlite.views import quoted
 from hermes_store.store import HermesStore
-
-_SHADOWS = ("data", "idx", "content", "docsize", "config")
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,7 +162,7 @@ def _pending(shape: Shape, *, behind: bool) -> list[str]:
 
 
 def _size(connection: Connection, shape: Shape, name: str) -> int | None:
-    tables = [f"{name}_{suffix}" for suffix in _SHADOWS if shape.has("table", f"{name}_{suffix}")]
+    tables = [f"{name}_{suffix}" for suffix in (*INDEX_PARTS, "content") if shape.has("table", f"{name}_{suffix}")]
     if not tables:
         return None
     try:

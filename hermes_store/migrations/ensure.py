@@ -20,6 +20,7 @@ from sqlalchemy import Connection
 
 from hermes_store.errors import NotAStoreError, UpgradeError
 from hermes_store.migrations.report import UpgradeReport
+from hermes_store.migrations.schema_edits import plain_renames
 from hermes_store.sqlite.views import quoted
 
 
@@ -107,12 +108,8 @@ def primary_key(table: str, key: Sequence[str], create: str, *, order_by: str) -
             (table,),
         )
     ]
-    # Without the legacy form, RENAME would rewrite other programs' views and triggers to the old table's new name.
-    bind.exec_driver_sql("PRAGMA legacy_alter_table=ON")
-    try:
+    with plain_renames(bind):
         bind.exec_driver_sql(f"ALTER TABLE {quoted(table)} RENAME TO {quoted(old)}")
-    finally:
-        bind.exec_driver_sql("PRAGMA legacy_alter_table=OFF")
     bind.exec_driver_sql(create)
     fresh = {row[0]: row for row in bind.exec_driver_sql(f"SELECT * FROM {_TABLE_INFO}", (table,))}
     sources = []

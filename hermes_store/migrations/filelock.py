@@ -45,7 +45,8 @@ def upgrade_lock(path: Path, *, wait: float = UPGRADE_WAIT) -> Iterator[None]:
     Raises:
         StoreBusyError: It did not finish in time; the message names its process.
     """
-    with PROCESS_LOCK, _locked(path.with_name(path.name + ".hs_upgrade.lock"), wait, "another upgrade"):
+    real = path.resolve()  # a file reached by two names is still one file
+    with PROCESS_LOCK, _locked(real.with_name(real.name + ".hs_upgrade.lock"), wait, "another upgrade"):
         yield
 
 

@@ -19,11 +19,14 @@ from typing import Any, cast
 from sqlalchemy import Connection, Engine
 from sqlalchemy.exc import DatabaseError
 
+from hermes_store.migrations.markers import drop_markers, set_marker
 from hermes_store.migrations.report import Progress, ProgressCallback
+from hermes_store.migrations.schema_edits import editable_schema
 from hermes_store.sqlite import shape as keys
 from hermes_store.sqlite.capabilities import probe
 from hermes_store.sqlite.damage import INDEX_PARTS, first_damage, is_damage, lacks_parts
-from hermes_store.sqlite.engine import BEGIN_OPTION
+from hermes_store.sqlite.engine import BEGIN_OPTION, row_changes
+from hermes_store.sqlite.gaps import SUBSTRING_SESSIONS
 from hermes_store.sqlite.shape import TRIGRAM_INDEX, WORD_INDEX, Layout, Shape, inspect
 from hermes_store.sqlite.views import quoted
 
@@ -50,11 +53,6 @@ _STEPS_BETWEEN_MERGES = 400
 #: FTS5's own defaults, put back at the end.
 _DEFAULT_AUTOMERGE, _DEFAULT_CRISIS_MERGE = 4, 16
 _CACHE_KIB = 64 * 1024
-
-_TRIGRAM_SESSION = (
-    "s.source NOT IN ('cron', 'subagent') AND json_extract("
-    "CASE WHEN json_valid(s.model_config) THEN s.model_config ELSE '{}' END, '$._delegate_from') IS NULL"
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +83,7 @@ _TRIGRAM = _Fill(
     TRIGRAM_INDEX,
     "content, tool_name",
     "SELECT m.id, m.content, m.tool_name FROM messages AS m JOIN sessions AS s ON s.id = m.session_id"
-    f" WHERE m.role <> 'tool' AND {_TRIGRAM_SESSION} AND m.id > ? AND m.id <= ?",
+    f" WHERE m.role <> 'tool' AND {SUBSTRING_SESSIONS} AND m.id > ? AND m.id <= ?",
 )
 _FILLS = (_WORD, _TRIGRAM)
 
@@ -140,12 +138,12 @@ class PendingWork:
                     (position, upper),
                 )
                 position = upper
-                _set_meta(writer, keys.UID_POSITION_KEY, position)
+                set_marker(writer, keys.UID_POSITION_KEY, position)
             weight = _paced(weight, clock.held)
             self.progress(Progress("identify", position, total))
         with self._step(writer):
-            _set_meta(writer, keys.UID_DONE_KEY, 1)
-            _drop_meta(writer, keys.UID_POSITION_KEY)
+            set_marker(writer, keys.UID_DONE_KEY, 1)
+            drop_markers(writer, keys.UID_POSITION_KEY)
 
     def _fill_indexes(self, writer: Connection) -> str | None:
         problem = None
@@ -191,10 +189,10 @@ class PendingWork:
                     writer.exec_driver_sql(fill.insert, (progress, upper))
                 progress = upper
                 if progress < high_water:
-                    _set_meta(writer, keys.PROGRESS_KEY, progress)
+                    set_marker(writer, keys.PROGRESS_KEY, progress)
                 else:
-                    _drop_meta(writer, keys.HIGH_WATER_KEY, keys.PROGRESS_KEY, keys.OPTIMIZE_KEY)
-                    _set_meta(writer, keys.STORAGE_VERSION_KEY, int(Layout.ALIGNED.value))
+                    drop_markers(writer, keys.HIGH_WATER_KEY, keys.PROGRESS_KEY, keys.OPTIMIZE_KEY)
+                    set_marker(writer, keys.STORAGE_VERSION_KEY, int(Layout.ALIGNED.value))
             self.progress(Progress("index", progress, high_water))
             weight = _paced(weight, clock.held)
             steps += 1
@@ -236,9 +234,9 @@ class PendingWork:
             pages, done, more = 16, 0, True
             while more:
                 with self._step(writer) as clock:
-                    before = _total_changes(writer)
+                    before = row_changes(writer)
                     _command(writer, fill.name, "merge", pages)
-                    more = _total_changes(writer) - before >= 2  # noqa: PLR2004 - FTS5's own sign of work done
+                    more = row_changes(writer) - before >= 2  # noqa: PLR2004 - FTS5's own sign of work done
                 done += pages
                 pages = _paced(pages, clock.held)
                 self.progress(Progress("merge", done, 0, fill.name))
@@ -263,7 +261,7 @@ class PendingWork:
                 deleted = writer.exec_driver_sql(delete, (rows,)).rowcount
                 if dropped := deleted < rows:
                     writer.exec_driver_sql(f"DROP TABLE {quoted(name)}")
-                    _drop_meta(writer, f"fts_teardown_{name}_progress")
+                    drop_markers(writer, f"fts_teardown_{name}_progress")
             emptied += deleted
             self.progress(Progress("clean", emptied, 0, name))
             rows = _paced(rows, clock.held)
@@ -367,7 +365,7 @@ def detach_damaged(engine: Engine) -> None:
     ):
         return
     with engine.connect().execution_options(**{BEGIN_OPTION: "immediate"}) as connection, connection.begin():
-        _set_meta(connection, keys.STALE_KEY, 1)
+        set_marker(connection, keys.STALE_KEY, 1)
 
 
 def _fillable(engine: Engine) -> bool:
@@ -482,26 +480,7 @@ def _command(connection: Connection, name: str, command: str, value: int) -> Non
     connection.exec_driver_sql(f"INSERT INTO {name} ({name}, rank) VALUES (?, ?)", (command, value))
 
 
-def _total_changes(connection: Connection) -> int:
-    return int(connection.exec_driver_sql("SELECT total_changes()").scalar_one())
-
-
 def _unhook(connection: Connection, table: str) -> None:
     """Take a table out of the schema without reading a page of it; its pages stay unused until VACUUM."""
-    connection.exec_driver_sql("PRAGMA writable_schema=ON")
-    try:
+    with editable_schema(connection):
         connection.exec_driver_sql("DELETE FROM sqlite_master WHERE tbl_name = ?", (table,))
-    finally:
-        connection.exec_driver_sql("PRAGMA writable_schema=RESET")
-
-
-def _set_meta(connection: Connection, key: str, value: int) -> None:
-    connection.exec_driver_sql(
-        "INSERT INTO state_meta (key, value) VALUES (?, ?) ON CONFLICT (key) DO UPDATE SET value = excluded.value",
-        (key, str(value)),
-    )
-
-
-def _drop_meta(connection: Connection, *names: str) -> None:
-    for name in names:
-        connection.exec_driver_sql("DELETE FROM state_meta WHERE key = ?", (name,))

@@ -35,7 +35,7 @@ from hermes_store.models import Base
 from hermes_store.sqlite.backup import backup_beside
 from hermes_store.sqlite.capabilities import probe
 from hermes_store.sqlite.damage import is_damage
-from hermes_store.sqlite.engine import BEGIN_OPTION, DEFAULT_TIMEOUT, is_busy, make_engine
+from hermes_store.sqlite.engine import BEGIN_OPTION, DEFAULT_TIMEOUT, driver_error, is_busy, make_engine, row_changes
 from hermes_store.sqlite.journal import create_file
 from hermes_store.sqlite.readonly import require_file
 from hermes_store.sqlite.shape import Shape, inspect
@@ -291,15 +291,6 @@ def foreign_key_orphans(connection: Connection) -> Counter[tuple[str, str]]:
     )
 
 
-def row_changes(connection: Connection) -> int:
-    """SQLite's own count of rows changed on this connection.
-
-    Args:
-        connection: A connection.
-    """
-    return int(connection.exec_driver_sql("SELECT total_changes()").scalar_one())
-
-
 def _fingerprint(connection: Connection) -> tuple[int, int, int]:
     """Moves with every change of rows, schema or application id, also inside a transaction."""
     cookie = connection.exec_driver_sql("PRAGMA schema_version").scalar_one()
@@ -307,13 +298,12 @@ def _fingerprint(connection: Connection) -> tuple[int, int, int]:
 
 
 def _explain(path: Path, error: Exception) -> HermesStoreError:
-    original = getattr(error, "orig", None) or error
-    code = (getattr(original, "sqlite_errorcode", None) or 0) & 0xFF
+    code, text = driver_error(error)
     if is_busy(error):
         return StoreBusyError(f"{path} is locked by another process; what was done so far stays: run the upgrade again")
-    if code == sqlite3.SQLITE_READONLY or "readonly" in str(original):
+    if code == sqlite3.SQLITE_READONLY or "readonly" in text:
         return ReadOnlyError(f"{path} cannot be written; check the permissions of the file and its folder")
-    return UpgradeError(f"{path}: {original}; the step was rolled back: see what it says, then run the upgrade again")
+    return UpgradeError(f"{path}: {text}; the step was rolled back: see what it says, then run the upgrade again")
 
 
 def _silent(_progress: Progress) -> None:

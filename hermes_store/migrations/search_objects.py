@@ -18,7 +18,9 @@ from dataclasses import dataclass
 
 from sqlalchemy import Connection
 
+from hermes_store.migrations.markers import drop_markers, set_marker
 from hermes_store.migrations.report import UpgradeReport
+from hermes_store.migrations.schema_edits import editable_schema, plain_renames
 from hermes_store.sqlite import shape as keys
 from hermes_store.sqlite.capabilities import REMEDIES, probe
 from hermes_store.sqlite.damage import lacks_parts
@@ -125,7 +127,7 @@ def lay_out(connection: Connection, indexes: Sequence[SearchIndex], report: Upgr
             connection.exec_driver_sql(text)
             report.note(f"{kind} {name} put back to the text of layout {index.layout.value}")
     # No trigger reads the one any more, and there is nothing left of what the other offers.
-    _drop_meta(connection, keys.TOOL_HIGH_WATER_KEY, keys.OPTIMIZE_KEY)
+    drop_markers(connection, keys.TOOL_HIGH_WATER_KEY, keys.OPTIMIZE_KEY)
 
 
 def hands_off(shape: Shape) -> bool:
@@ -187,7 +189,7 @@ def swap(connection: Connection, indexes: Sequence[SearchIndex]) -> None:
         connection.exec_driver_sql(index.table)
         for text in index.triggers.values():
             connection.exec_driver_sql(text)
-    _drop_meta(
+    drop_markers(
         connection,
         keys.STALE_KEY, keys.OPTIMIZE_KEY, keys.TOOL_HIGH_WATER_KEY, keys.STORAGE_VERSION_KEY,
         keys.HIGH_WATER_KEY, keys.PROGRESS_KEY, "fts_rebuild_deferral",
@@ -196,8 +198,8 @@ def swap(connection: Connection, indexes: Sequence[SearchIndex]) -> None:
         connection.exec_driver_sql(f"SELECT {end}(id) FROM messages").scalar_one() for end in ("MIN", "MAX")
     )
     if high_water is not None and indexes[0].layout is not Layout.INLINE:
-        for key, value in ((keys.HIGH_WATER_KEY, high_water), (keys.PROGRESS_KEY, min(0, lowest - 1))):
-            connection.exec_driver_sql("INSERT INTO state_meta (key, value) VALUES (?, ?)", (key, str(value)))
+        set_marker(connection, keys.HIGH_WATER_KEY, high_water)
+        set_marker(connection, keys.PROGRESS_KEY, min(0, lowest - 1))
 
 
 def discard_ancient(connection: Connection, indexes: Sequence[SearchIndex]) -> None:
@@ -249,10 +251,7 @@ def detach_foreign_tokenizer(connection: Connection, shape: Shape, report: Upgra
     live = [name for name in live if shape.has("trigger", name)]
     if not live or not probe(connection, shape).foreign_tokenizers:
         return
-    connection.exec_driver_sql(
-        "INSERT INTO state_meta (key, value) VALUES (?, '1') ON CONFLICT (key) DO UPDATE SET value = '1'",
-        (keys.CJK_STALE_KEY,),
-    )
+    set_marker(connection, keys.CJK_STALE_KEY, 1)
     for name in live:
         connection.exec_driver_sql(f"DROP TRIGGER {quoted(name)}")
     report.note(
@@ -315,18 +314,13 @@ def _retire(connection: Connection, shape: Shape, names: Sequence[str]) -> None:
     DROP TABLE would empty the shadow tables in one long transaction, and fails on an index that cannot be opened. So
     the tables' rows go from the schema, and the shadow tables, ordinary ones now, are renamed.
     """
-    connection.exec_driver_sql("PRAGMA writable_schema=ON")
-    try:
+    with editable_schema(connection):
         for name in names:
             connection.exec_driver_sql(
                 "DELETE FROM sqlite_master WHERE type = 'table' AND name = ? AND sql LIKE 'CREATE VIRTUAL TABLE%'",
                 (name,),
             )
-    finally:
-        connection.exec_driver_sql("PRAGMA writable_schema=RESET")
-    # The legacy form does not rewrite (or trip over) views and triggers of other programs.
-    connection.exec_driver_sql("PRAGMA legacy_alter_table=ON")
-    try:
+    with plain_renames(connection):
         for name in names:
             for suffix, columns in _SHADOW_COLUMNS.items():
                 shadow = f"{name}_{suffix}"
@@ -335,8 +329,6 @@ def _retire(connection: Connection, shape: Shape, names: Sequence[str]) -> None:
                 if columns == live or (suffix == "content" and columns <= live):
                     parked = _free_name(shape, shadow)
                     connection.exec_driver_sql(f"ALTER TABLE {quoted(shadow)} RENAME TO {quoted(parked)}")
-    finally:
-        connection.exec_driver_sql("PRAGMA legacy_alter_table=OFF")
 
 
 def _free_name(shape: Shape, shadow: str) -> str:
@@ -345,10 +337,3 @@ def _free_name(shape: Shape, shadow: str) -> str:
         number += 1
         name = f"{TRASH_PREFIX}{number}_{shadow}"
     return name
-
-
-def _drop_meta(connection: Connection, *names: str) -> None:
-    """Remove the keys that are there; even a DELETE that finds nothing takes the write lock."""
-    for name in names:
-        if connection.exec_driver_sql("SELECT 1 FROM state_meta WHERE key = ?", (name,)).first() is not None:
-            connection.exec_driver_sql("DELETE FROM state_meta WHERE key = ?", (name,))

@@ -16,10 +16,10 @@ from sqlalchemy import Connection
 from sqlalchemy.exc import DBAPIError
 
 from hermes_store.errors import CorruptStoreError, HermesStoreError, NotAStoreError, StoreBusyError
+from hermes_store.sqlite.engine import driver_error
 
 # Result codes of SQLite: https://www.sqlite.org/rescode.html
 _BUSY, _LOCKED, _INTERRUPT, _CORRUPT, _CONSTRAINT, _NOT_A_DATABASE = 5, 6, 9, 11, 19, 26
-_PRIMARY = 0xFF
 
 # A driver without result codes has texts only; some faults of an index are plain errors that have nothing else either.
 _INDEX_TEXTS = (
@@ -55,8 +55,8 @@ def fault_of(error: DBAPIError) -> Fault:
     Args:
         error: The error as SQLAlchemy wraps it.
     """
-    code = int(getattr(error.orig, "sqlite_errorcode", 0) or 0) & _PRIMARY
-    text = str(error.orig).lower()
+    code, said = driver_error(error)
+    text = said.lower()
     if code in (_BUSY, _LOCKED) or "is locked" in text:
         return Fault.BUSY
     if code == _INTERRUPT or "interrupted" in text:

@@ -2,7 +2,7 @@
 
 A corpus of millions of messages cannot be written word by word, so each writer first fills pools of sentences and
 lines, then puts messages together from slices of them, and adds a few words drawn afresh, so that rare words stay
-rare. Addresses use reserved domains and telephone numbers ranges that belong to nobody.
+rare. Addresses use reserved domains, and there are no telephone numbers at all.
 """
 
 from __future__ import annotations
@@ -141,12 +141,6 @@ class Writer:
     def model(self) -> str:
         """A model's name."""
         return self._chance.split(MODELS)
-
-    def person(self) -> dict[str, str]:
-        """Somebody who does not exist: reserved domain, telephone number out of a range kept free for fiction."""
-        name = self._chance.pick(self._latin.table).capitalize()
-        number = 1_000_000 + self._chance.below(9_000_000)
-        return {"name": name, "email": f"{name.lower()}@example.com", "phone": f"+1-555-01{number % 100:02d}"}
 
     def _short(self, script: str) -> str:
         words = self._words[script]

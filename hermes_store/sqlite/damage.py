@@ -11,6 +11,7 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Iterable
 
+from hermes_store.sqlite.engine import driver_error
 from hermes_store.sqlite.shape import CJK_INDEX, TRASH_PREFIX, TRIGRAM_INDEX, WORD_INDEX, Shape
 
 #: What FTS5 appends to an index's name to name the tables that hold it; layout 0 keeps ``content`` as well.
@@ -62,8 +63,5 @@ def is_damage(error: BaseException) -> bool:
     Args:
         error: An exception of SQLAlchemy or of the driver.
     """
-    original = getattr(error, "orig", None) or error
-    code = getattr(original, "sqlite_errorcode", None)
-    if code is not None:
-        return bool((code & 0xFF) == sqlite3.SQLITE_CORRUPT)
-    return "malformed" in str(original)  # a driver without error codes
+    code, text = driver_error(error)
+    return "malformed" in text if code is None else code == sqlite3.SQLITE_CORRUPT

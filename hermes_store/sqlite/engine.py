@@ -185,17 +185,30 @@ def begin_now(
         connection.exec_driver_sql("BEGIN")
 
 
+def driver_error(error: BaseException) -> tuple[int | None, str]:
+    """Take apart what SQLite said.
+
+    Args:
+        error: An exception of SQLAlchemy or of the driver.
+
+    Returns:
+        The primary result code (https://www.sqlite.org/rescode.html), None from a driver without codes; and the text.
+    """
+    original = getattr(error, "orig", None) or error
+    code = getattr(original, "sqlite_errorcode", None)
+    return (None if code is None else int(code) & 0xFF), str(original)
+
+
 def is_busy(error: BaseException) -> bool:
     """True when SQLite failed because another connection holds a lock.
 
     Args:
         error: An exception of SQLAlchemy or of the driver.
     """
-    original = getattr(error, "orig", None) or error
-    code = getattr(original, "sqlite_errorcode", None)
+    code, text = driver_error(error)
     if code is not None:
-        return (code & 0xFF) in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)
-    return "is locked" in str(original)  # a driver without error codes
+        return code in {sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED}
+    return "is locked" in text
 
 
 @contextmanager
@@ -215,20 +228,13 @@ def busy_as_typed(path: Path | str | None) -> Iterator[None]:
         raise
 
 
-def process_holds(path: Path) -> tuple[int, int] | None:
-    """Identify the file behind a path without opening it.
+def row_changes(connection: Connection) -> int:
+    """SQLite's own count of rows changed on this connection.
 
     Args:
-        path: The database file.
-
-    Returns:
-        ``(device, inode)``, or None when there is no file.
+        connection: A connection.
     """
-    try:
-        found = path.stat()
-    except FileNotFoundError:
-        return None
-    return found.st_dev, found.st_ino
+    return int(connection.exec_driver_sql("SELECT total_changes()").scalar_one())
 
 
 def _begin_immediate(connection: Connection, budget: float, *, restore: float) -> None:

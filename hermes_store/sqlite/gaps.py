@@ -17,11 +17,13 @@ SAMPLES = 64
 
 _EVERY_ROW = "1"
 _NO_TOOL_ROWS = "m.role <> 'tool'"
-#: Which messages belong in the substring index from layout 2 on.
+#: Which sessions (``sessions AS s``) the substring index covers from layout 2 on.
+SUBSTRING_SESSIONS = (
+    "s.source NOT IN ('cron', 'subagent') AND json_extract("
+    "CASE WHEN json_valid(s.model_config) THEN s.model_config ELSE '{}' END, '$._delegate_from') IS NULL"
+)
 _CONVERSATIONS_ONLY = (
-    "m.role <> 'tool' AND EXISTS (SELECT 1 FROM main.sessions AS s WHERE s.id = m.session_id"
-    " AND s.source NOT IN ('cron', 'subagent') AND json_extract("
-    "CASE WHEN json_valid(s.model_config) THEN s.model_config ELSE '{}' END, '$._delegate_from') IS NULL)"
+    f"m.role <> 'tool' AND EXISTS (SELECT 1 FROM main.sessions AS s WHERE s.id = m.session_id AND {SUBSTRING_SESSIONS})"
 )
 
 

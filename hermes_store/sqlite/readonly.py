@@ -31,9 +31,9 @@ from hermes_store.errors import (
     ReadOnlyError,
     StoreBusyError,
 )
-from hermes_store.sqlite.engine import DEFAULT_TIMEOUT, is_busy, make_engine
+from hermes_store.sqlite.engine import DEFAULT_TIMEOUT, driver_error, is_busy, make_engine
 
-_CANTOPEN, _READONLY, _NOTADB, _CORRUPT, _IOERR = 14, 8, 26, 11, 10  # SQLite's primary result codes
+_CANTOPEN, _READONLY, _NOTADB, _CORRUPT = 14, 8, 26, 11  # SQLite's primary result codes
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,17 +140,14 @@ def explain_open_error(path: Path, error: Exception) -> HermesStoreError:  # noq
         path: The database file.
         error: What SQLAlchemy, or the driver, raised.
     """
-    original = getattr(error, "orig", None) or error
-    code = getattr(original, "sqlite_errorcode", None)
-    text = str(original)
-    primary = (code or 0) & 0xFF
+    code, text = driver_error(error)
     if is_busy(error):
         return StoreBusyError(f"{path} is locked by another process; try again, or give a longer timeout")
-    if primary == _NOTADB or "not a database" in text:
+    if code == _NOTADB or "not a database" in text:
         return NotAStoreError(
             f"{path} is not a SQLite database (zeroed, truncated or encrypted); nothing was changed: restore a backup"
         )
-    if primary == _CORRUPT or "malformed" in text:
+    if code == _CORRUPT or "malformed" in text:
         return CorruptStoreError(f"{path} is damaged: {text}; nothing was changed: restore a backup or recover it")
     if _has_content(_side(path, "-journal")):
         return ReadOnlyError(
@@ -162,7 +159,7 @@ def explain_open_error(path: Path, error: Exception) -> HermesStoreError:  # noq
             f"{path} has a write-ahead log that cannot be read here, because its folder does not allow the "
             "shared-memory file: copy the file together with its -wal to a folder you can write, and read it there"
         )
-    if primary in {_CANTOPEN, _READONLY}:
+    if code in {_CANTOPEN, _READONLY}:
         return ReadOnlyError(f"{path} cannot be opened here: {text}; check the permissions of the file and its folder")
     return HermesStoreError(f"{path} cannot be read: {text}")
 

@@ -53,7 +53,7 @@ OF_REVISION = {
     "h31": V0_22_2,
 }
 #: Number of the search layout a release has, and stamps at every open that finds another; 0.19.0 knows of none.
-LAYOUTS = {V0_20_1_2: "1", V0_21_3: "2", V0_21_5: "3", V0_22_2: "3"}
+LAYOUTS = {V0_20_0: "1", V0_20_1_2: "1", V0_21_0: "1", V0_21_3: "2", V0_21_5: "3", V0_22_2: "3"}
 STAMP = ("state_meta", "fts_storage_version")
 
 TOOLS = Path(os.environ.get("HERMES_STORE_PEER", Path(__file__).parents[2] / "shared" / "tools" / "peer"))

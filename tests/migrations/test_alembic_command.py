@@ -101,7 +101,7 @@ def test_check_of_a_file_that_was_never_upgraded_names_the_command(released: Rel
 
 def test_downgrade_takes_ours_back_and_refuses_the_rest(used: Path) -> None:
     upgrade(used)
-    assert alembic("-x", f"db={used}", "downgrade", "-1").returncode == 0
+    assert alembic("-x", f"db={used}", "downgrade", "h31").returncode == 0
     assert alembic("-x", f"db={used}", "current").stdout.strip() == "h31"
     before = content_of(used)
     refused = alembic("-x", f"db={used}", "downgrade", "base")
@@ -173,7 +173,7 @@ def test_a_program_that_calls_alembic_itself_is_understood(used: Path, monkeypat
     assert run(used, "SELECT version_num FROM hermes_store_version") == [("h25",)]
     command.upgrade(config, "head")
     command.check(config)
-    command.downgrade(config, "-1")
+    command.downgrade(config, "h31")
     assert run(used, "SELECT version_num FROM hermes_store_version") == [("h31",)]
     assert run(used, "SELECT name FROM sqlite_master WHERE name GLOB 'ix_hs_*'") == []
     command.stamp(config, "h22")

@@ -303,7 +303,7 @@ class StopAt:
 STOPS = [
     StopAt("check", 1),
     StopAt("backup", 1),
-    *[StopAt("revision", 1, revision) for revision in ("h11", "h16", "h25", "h30", "h31", "hs01")],
+    *[StopAt("revision", 1, revision) for revision in ("h11", "h16", "h25", "h30", "h31", "hs01", "hs02")],
     StopAt("identify", 2),
     StopAt("index", 1),
     StopAt("index", 3),

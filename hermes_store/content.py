@@ -132,5 +132,11 @@ def _joined(lines: Iterator[str]) -> str:
 
 def _readable(text: str) -> tuple[str, str | None]:
     """Replace lone surrogates, and note a subclass of str: the driver's mark of bytes that are no UTF-8."""
-    clean = _SURROGATES.sub("\ufffd", text)
-    return str(clean), UNDECODABLE if type(text) is not str or clean != text else None
+    if type(text) is str:
+        try:
+            text.encode()  # much faster than looking for surrogates
+        except UnicodeEncodeError:
+            pass
+        else:
+            return text, None
+    return str(_SURROGATES.sub("\ufffd", text)), UNDECODABLE

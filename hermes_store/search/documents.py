@@ -1,57 +1,52 @@
 """Messages as search reads them: what is proposed, and the texts it is judged by.
 
-`proposed` gives the ids of a proposal in their final order, lazily; `read` gives the messages themselves. A `Document`
-holds the searchable text of layout 3, whatever layout the file has: of a tool result its first 8,192 characters, of a
-message with structured content or escaped tool calls the decoded text.
+`proposed` gives the messages of a proposal in their final order, as they are asked for. A `Document` holds the
+searchable text of layout 3, whatever layout the file has: of a tool result its first 8,192 characters, of a message
+with structured content or escaped tool calls the decoded text.
 """
 
 from __future__ import annotations
 
+import functools
+import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from sqlalchemy import ColumnElement, Connection, CursorResult, Row, case, func, select
+from sqlalchemy import ColumnElement, Connection, Row, Select, bindparam, case, func, literal_column, select
 
 from hermes_store.content import Decoded, decode, decode_tool_calls
-from hermes_store.search import rows
-from hermes_store.search.filters import Filters
-from hermes_store.search.plan import Proposal
+from hermes_store.search import rows, sets
+from hermes_store.search.filters import FilterForm
+from hermes_store.search.plan import Plan, Proposal
 from hermes_store.search.records import UNREADABLE_TIME, usable_time
 from hermes_store.search.rows import SOURCE, TOOL_LIMIT, m, s
 from hermes_store.search.verify import Field
 
-_FIRST_BATCH = 64
-_LARGEST_BATCH = 4096
+#: Candidates read beyond those that a page needs, since some are dropped.
+_SPARE = 12
+#: Candidates of the first look where restrictions may drop most of them, and how many times more each next look takes.
+_FIRST_SELECTIVE, _GROWTH = 500, 16
+#: Messages read with one statement.
+_LARGEST_READ = 500
 _JSON_ESCAPE = "\\u"
 
 
 @dataclass(frozen=True, slots=True)
-class Candidate:
-    """A proposed message.
-
-    Attributes:
-        id: Message id.
-        score: Its relevance, None when it was found without one.
-    """
-
-    id: int
-    score: float | None
-
-
-@dataclass(frozen=True, slots=True)
 class Document:
-    """A message with its searchable texts.
+    """A proposed message with its searchable texts.
 
     Attributes:
         row: The stored values.
         content: Its content, decoded and cut as the index cuts it.
         fields: The texts by which it is judged.
+        score: Its relevance, None when it was found without one.
     """
 
     row: Row[Any]
     content: Decoded
     fields: tuple[Field, ...] = field(repr=False)
+    score: float | None = None
 
     @property
     def shown_fields(self) -> tuple[Field, ...]:
@@ -68,42 +63,109 @@ class Document:
         return tuple(problem for problem in (self.content.problem, time_problem) if problem)
 
 
-def proposed(connection: Connection, proposal: Proposal, *, ranked: bool) -> Iterator[Candidate]:
-    """Give the messages of a proposal, in their final order.
+def proposed(connection: Connection, proposal: Proposal, plan: Plan, *, ranked: bool) -> Iterator[Document]:
+    """Give the messages of a proposal that the restrictions allow, in their final order.
 
     Args:
         connection: The connection.
         proposal: What to run.
-        ranked: True for ids with scores; the order among equal scores is made here.
+        plan: The plan it is from.
+        ranked: True for a proposal with scores; the order among equal scores is made here.
 
     Yields:
-        The candidates, as they are asked for.
+        The messages, read as they are asked for. Ids that do not exist (an index may know more than there is) are
+        left out.
     """
-    with connection.execute(proposal.statement) as found:
-        if ranked:
-            yield from _best_first(connection, proposal, found)
-        else:
-            for batch in found.partitions(_FIRST_BATCH):
-                yield from (Candidate(row[0], None) for row in batch)
+    read = _Reader(connection, proposal, plan)
+    needed = plan.filters.offset + plan.filters.limit
+    if ranked:
+        yield from _best_first(connection, proposal, read, needed, selective=plan.filters.form.selective)
+        return
+    with connection.execute(proposal.statement, proposal.parameters) as found:
+        size = needed + _SPARE
+        while batch := [row[0] for row in found.fetchmany(min(size, _LARGEST_READ))]:
+            documents = read(batch)
+            yield from (documents[id_] for id_ in batch if id_ in documents)
+            size *= 2
 
 
-def read(connection: Connection, ids: Sequence[int], filters: Filters) -> dict[int, Document]:
-    """Read messages by id, with one statement.
+def _best_first(
+    connection: Connection, proposal: Proposal, read: _Reader, needed: int, *, selective: bool
+) -> Iterator[Document]:
+    """Take the best few, then many more if they do not suffice.
+
+    Sorting all that an index finds costs far more than keeping the best, and hardly any page needs more. An index
+    leaves equal scores in any order, so what is given ends where the score changes.
+    """
+    seen: set[int] = set()
+    take = max(needed + _SPARE, _FIRST_SELECTIVE if selective or proposal.told else 0)
+    while True:
+        parameters = {**proposal.parameters, "take": take}
+        found = connection.execute(proposal.statement, parameters).all()
+        whole = found if len(found) < take else [row for row in found if row.rank != found[-1].rank]
+        fresh = [row for row in whole if row.rowid not in seen]
+        seen.update(row.rowid for row in fresh)
+        yield from _in_total_order(fresh, read, needed)
+        if len(found) < take:
+            return
+        take *= _GROWTH
+
+
+def _in_total_order(found: Sequence[Row[Any]], read: _Reader, needed: int) -> Iterator[Document]:
+    at, size = 0, needed + _SPARE
+    while at < len(found):
+        end = min(at + min(size, _LARGEST_READ), len(found))
+        while end < len(found) and found[end].rank == found[end - 1].rank:
+            end += 1
+        scores = {row.rowid: row.rank for row in found[at:end]}
+        documents = list(read(list(scores), scores).values())
+        documents.sort(key=lambda document: (_time_order(document.row.timestamp), document.row.id), reverse=True)
+        documents.sort(key=lambda document: document.score or 0.0)
+        yield from documents
+        at, size = end, size * 2
+
+
+class _Reader:
+    """Reads messages by id, as one plan needs them."""
+
+    def __init__(self, connection: Connection, proposal: Proposal, plan: Plan) -> None:
+        self._connection = connection
+        self._form = plan.filters.form
+        self._statement = read_statement(self._form, proposal.told, covered=plan.covered)
+        self._parameters = dict(proposal.parameters)
+
+    def __call__(self, ids: Sequence[int], scores: dict[int, float] | None = None) -> dict[int, Document]:
+        """Read messages with one statement.
+
+        Args:
+            ids: Message ids.
+            scores: Their relevance.
+
+        Returns:
+            Message id to its document, for those that exist and are allowed.
+        """
+        self._parameters["ids"] = json.dumps(list(ids))
+        found = self._connection.execute(self._statement, self._parameters).all()
+        whole_tools = self._form.tool_role
+        scores = scores or {}
+        return {row.id: _document(row, scores.get(row.id), whole_tools=whole_tools) for row in found}
+
+
+@functools.lru_cache(maxsize=256)
+def read_statement(form: FilterForm, told: tuple[sets.MessageSet, ...], *, covered: bool) -> Select[Any]:
+    """Ask for messages by id, which are the parameter ``ids``, a JSON list.
 
     Args:
-        connection: The connection.
-        ids: Message ids; those that do not exist (an index may know more than there is) are missing in the answer.
-        filters: What the caller asked for; it decides how much of a tool result counts.
-
-    Returns:
-        Message id to its document.
+        form: Which restrictions there are; those on tool results decide how much of them counts.
+        told: Sets in which they must be.
+        covered: Only messages that substring search covers.
     """
-    whole_tools = filters.roles is not None and "tool" in filters.roles
     content: ColumnElement[Any] = m.c.content
-    if not whole_tools:
+    if not form.tool_role:
         # length() ends at a NUL character: structured content passes whole, and is cut when it is decoded.
         too_long = (m.c.role == "tool") & (func.length(content) > TOOL_LIMIT)
         content = case((too_long, func.substr(content, 1, TOOL_LIMIT)), else_=content)
+    is_covered = literal_column("1") if covered else case((rows.covered(form), 1), else_=0)
     statement = (
         select(
             m.c.id,
@@ -116,15 +178,15 @@ def read(connection: Connection, ids: Sequence[int], filters: Filters) -> dict[i
             s.c.source,
             s.c.model,
             s.c.started_at,
-            case((rows.covered(filters), 1), else_=0).label("covered"),
+            is_covered.label("covered"),
         )
         .select_from(SOURCE)
-        .where(rows.among(m.c.id, ids))
+        .where(m.c.id.in_(rows.listed(bindparam("ids"))), rows.allowed(form), *map(sets.condition, told))
     )
-    return {row.id: _document(row, whole_tools=whole_tools) for row in connection.execute(statement)}
+    return statement.where(rows.covered(form)) if covered else statement
 
 
-def _document(row: Any, *, whole_tools: bool) -> Document:
+def _document(row: Row[Any], score: float | None, *, whole_tools: bool) -> Document:
     covered = bool(row.covered)
     content = decode(row.content)
     if row.role == "tool" and not whole_tools:
@@ -137,36 +199,7 @@ def _document(row: Any, *, whole_tools: bool) -> Document:
         Field(decode(row.tool_name).text, covered),
         Field(calls.text, covered and escaped),
     )
-    return Document(row, content, fields)
-
-
-def _best_first(connection: Connection, proposal: Proposal, found: CursorResult[Any]) -> Iterator[Candidate]:
-    """An index ranks but leaves equal scores in any order, so a batch ends only where the score changes."""
-    size = _FIRST_BATCH
-    waiting: list[Row[Any]] = []
-    while batch := found.fetchmany(size):
-        waiting += batch
-        whole = [row for row in waiting if row.rank != waiting[-1].rank]
-        waiting = waiting[len(whole) :]
-        yield from _admitted(connection, proposal, whole)
-        size = min(size * 2, _LARGEST_BATCH)
-    yield from _admitted(connection, proposal, waiting)
-
-
-def _admitted(connection: Connection, proposal: Proposal, found: list[Row[Any]]) -> Iterator[Candidate]:
-    """Keep the messages that may be shown, and put them into the total order."""
-    if not found:
-        return
-    statement = (
-        select(m.c.id, m.c.timestamp)
-        .select_from(SOURCE)
-        .where(rows.among(m.c.id, [row.rowid for row in found]), proposal.condition)
-    )
-    times = {row.id: row.timestamp for row in connection.execute(statement)}
-    admitted = [row for row in found if row.rowid in times]
-    admitted.sort(key=lambda row: (_time_order(times[row.rowid]), row.rowid), reverse=True)
-    admitted.sort(key=lambda row: row.rank)
-    yield from (Candidate(row.rowid, row.rank) for row in admitted)
+    return Document(row, content, fields, score)
 
 
 def _time_order(value: object) -> tuple[int, Any]:

@@ -10,24 +10,27 @@ An index that fails is left out and the search starts again; an error of any oth
 
 from __future__ import annotations
 
+import functools
 import logging
+import math
 import os
 import time
 from collections.abc import Generator, Iterable, Mapping
 from collections.abc import Set as AbstractSet
 from contextlib import closing
 from dataclasses import dataclass, field, replace
-from itertools import islice
+from typing import Any
 
-from sqlalchemy import Connection
+from sqlalchemy import Connection, Select, func, select
 from sqlalchemy.exc import DBAPIError
 
 from hermes_store.content import decode
 from hermes_store.search.context import contexts
-from hermes_store.search.documents import Candidate, Document, proposed, read
+from hermes_store.search.documents import Document, proposed
 from hermes_store.search.faults import Fault, deadline, fault_of, typed
 from hermes_store.search.filters import Filters
-from hermes_store.search.plan import Plan, Proposal, make_plan, unusable_indexes
+from hermes_store.search.grams import estimate
+from hermes_store.search.plan import Abilities, Plan, Proposal, abilities, make_plan, short_terms
 from hermes_store.search.records import (
     ContextMessage,
     PlannedStatement,
@@ -36,7 +39,8 @@ from hermes_store.search.records import (
     SearchPlan,
     usable_time,
 )
-from hermes_store.search.sets import LIKE, TRIGRAM, WORD
+from hermes_store.search.rows import MESSAGES
+from hermes_store.search.sets import GRAM, LIKE, ROUTES, TRIGRAM, WORD
 from hermes_store.search.snippet import snippet
 from hermes_store.search.syntax import Leaf, Query, parse
 from hermes_store.search.titles import matching_sessions
@@ -50,10 +54,17 @@ SLOW_MS = 1000.0
 
 RELAXED_NOTE = "relaxed: no message holds {} as typed, so only the words in it were looked for"
 
+#: Routes that ask an index, with the index that it is.
+_INDEXES = {WORD: WORD, TRIGRAM: TRIGRAM, GRAM: TRIGRAM}
+
 #: What `SearchPage.route` says when nothing had to run.
 NO_ROUTE = "none"
 
-_SMALLEST_READ, _LARGEST_READ = 32, 500
+#: A term is frequent when it is in more messages than this times the root of (messages asked for, times all messages).
+#: Measured: looking up a message costs about as much as walking over one.
+_FREQUENT = 1.0
+#: Where restrictions may drop most messages, a walk finds a page sooner only if the term is in this share of them.
+_FREQUENT_SHARE = 0.25
 
 
 def search(
@@ -127,14 +138,15 @@ def explain(
         QueryError: The query has nothing to search for.
     """
     parsed = parse(query) if isinstance(query, str) else query
-    plan = make_plan(parsed, filters or Filters(), shape, unusable_indexes(shape, fts5=fts5, trigram=trigram))
+    plan = _plan(connection, parsed, filters or Filters(), abilities(shape, fts5=fts5, trigram=trigram))
     statements = []
     proposals = [
         (purpose, proposal) for purpose, proposal in (("ranked", plan.ranked), ("rest", plan.rest())) if proposal
     ]
     for purpose, proposal in proposals:
-        compiled = proposal.statement.compile(connection, compile_kwargs={"render_postcompile": True})
-        statements.append(PlannedStatement(purpose, str(compiled), dict(compiled.params)))
+        filled = proposal.statement.params({"take": plan.filters.limit, **proposal.parameters})
+        expanded = filled.compile(connection).construct_expanded_state()
+        statements.append(PlannedStatement(purpose, expanded.statement, expanded.parameters))
     return SearchPlan(
         query=str(parsed),
         routes=tuple((str(leaf), route) for leaf, route in plan.routes),
@@ -161,8 +173,9 @@ def _answer(
     suspects = [{WORD}, {TRIGRAM}, {WORD, TRIGRAM}]
     damaged: set[str] = set()
     while True:
-        plan = make_plan(query, filters, shape, unusable_indexes(shape, fts5=fts5, trigram=trigram, damaged=damaged))
+        able = abilities(shape, fts5=fts5, trigram=trigram, damaged=damaged)
         try:
+            plan = _plan(connection, query, filters, able)
             found, notes = _found(connection, plan)
             break
         except _IndexFailure as failure:
@@ -179,6 +192,30 @@ def _answer(
     )
 
 
+def _plan(connection: Connection, query: Query, filters: Filters, able: Abilities) -> Plan:
+    """Plan, having looked up how frequent the short terms are."""
+    short = short_terms(query, able)
+    if not short:
+        return make_plan(query, filters, able, {}, 0)
+    messages = connection.execute(_newest_id()).scalar() or 0
+    wanted = max(filters.offset + filters.limit, 1)
+    frequent = int(_FREQUENT * math.sqrt(wanted * messages)) + 1
+    if filters.form.selective:
+        frequent = max(frequent, int(_FREQUENT_SHARE * messages))
+    try:
+        frequencies = {leaf: estimate(connection, leaf, frequent) for leaf in short}
+    except DBAPIError as error:
+        if fault_of(error) is Fault.INDEX:
+            raise _IndexFailure(frozenset({TRIGRAM}), error) from None
+        raise
+    return make_plan(query, filters, able, frequencies, frequent)
+
+
+@functools.cache
+def _newest_id() -> Select[Any]:
+    return select(func.max(MESSAGES.c.id))
+
+
 # ---------------------------------------------------------------------------------------------------- propose and judge
 
 
@@ -188,7 +225,7 @@ class _Found:
 
     relaxed: AbstractSet[Leaf]
     count: int = 0
-    page: list[tuple[Candidate, Document]] = field(default_factory=list)
+    page: list[Document] = field(default_factory=list)
     ran: list[Proposal] = field(default_factory=list)
     #: Routes of the proposals that gave hits, that the query is ranked by, or that scanned.
     routes: set[str] = field(default_factory=set)
@@ -199,7 +236,7 @@ class _Found:
     @property
     def route(self) -> str:
         """What ran, by the names of routes; a second look into an index that found nothing is not worth naming."""
-        return "+".join(route for route in (WORD, TRIGRAM, LIKE) if route in self.routes) or NO_ROUTE
+        return "+".join(route for route in ROUTES if route in self.routes) or NO_ROUTE
 
 
 def _found(connection: Connection, plan: Plan) -> tuple[_Found, tuple[str, ...]]:
@@ -228,43 +265,37 @@ def _pass(connection: Connection, plan: Plan, relaxed: AbstractSet[Leaf]) -> _Fo
             continue
         before = found.count
         found.ran.append(proposal)
-        with closing(_guarded(connection, proposal, ranked=ranked)) as candidates:
-            size = min(max(needed, _SMALLEST_READ), _LARGEST_READ)
-            while found.count < needed and (batch := list(islice(candidates, size))):
-                new = [candidate for candidate in batch if candidate.id not in seen]
-                seen.update(candidate.id for candidate in new)
-                _judge(found, plan, new, read(connection, [candidate.id for candidate in new], filters), needed)
-                size = min(size * 2, _LARGEST_READ)
+        with closing(_guarded(connection, proposal, plan, ranked=ranked)) as documents:
+            for document in documents:
+                if document.row.id not in seen:
+                    seen.add(document.row.id)
+                    _judge(found, plan, document)
+                    if found.count == needed:
+                        break
         if ranked or plan.ranked is None or LIKE in proposal.routes or found.count > before:
             found.routes |= proposal.routes
     return found
 
 
-def _guarded(connection: Connection, proposal: Proposal, *, ranked: bool) -> Generator[Candidate]:
-    indexes = proposal.routes - {LIKE}
+def _guarded(connection: Connection, proposal: Proposal, plan: Plan, *, ranked: bool) -> Generator[Document]:
+    indexes = proposal.routes & _INDEXES.keys()
     try:
-        yield from proposed(connection, proposal, ranked=ranked)
+        yield from proposed(connection, proposal, plan, ranked=ranked)
     except DBAPIError as error:
         if indexes and fault_of(error) is Fault.INDEX:
-            raise _IndexFailure(indexes, error) from None
+            raise _IndexFailure(frozenset(_INDEXES[route] for route in indexes), error) from None
         raise
 
 
-def _judge(found: _Found, plan: Plan, candidates: list[Candidate], documents: dict[int, Document], needed: int) -> None:
-    root, literals = plan.query.root, literal_leaves(plan.query.root)
-    for candidate in candidates:
-        document = documents.get(candidate.id)  # None: the index still has it, the table has not
-        if document is None:
-            continue
-        if matches(root, document.fields, found.relaxed):
-            found.count += 1
-            if found.count > plan.filters.offset:
-                found.page.append((candidate, document))
-            if found.count == needed:
-                return
-        elif literals and not found.count and matches(root, document.fields, literals):
-            found.nearly = True
-            found.held |= {leaf for leaf in literals if matches(leaf, document.fields)}
+def _judge(found: _Found, plan: Plan, document: Document) -> None:
+    root = plan.query.root
+    if matches(root, document.fields, found.relaxed):
+        found.count += 1
+        if found.count > plan.filters.offset:
+            found.page.append(document)
+    elif not found.count and (literals := literal_leaves(root)) and matches(root, document.fields, literals):
+        found.nearly = True
+        found.held |= {leaf for leaf in literals if matches(leaf, document.fields)}
 
 
 # ----------------------------------------------------------------------------------------------------------------- show
@@ -274,11 +305,11 @@ def _hits(connection: Connection, found: _Found, plan: Plan) -> tuple[SearchHit,
     filters = plan.filters
     around: Mapping[int, tuple[ContextMessage, ...]] = {}
     if filters.context:
-        ids = [candidate.id for candidate, _ in found.page]
+        ids = [document.row.id for document in found.page]
         around = contexts(connection, ids, include_inactive=filters.include_inactive)
     return tuple(
         SearchHit(
-            id=candidate.id,
+            id=document.row.id,
             session_id=_text(document.row.session_id) or "",
             role=_text(document.row.role) or "",
             snippet=snippet(plan.query.root, document.shown_fields, found.relaxed),
@@ -287,11 +318,11 @@ def _hits(connection: Connection, found: _Found, plan: Plan) -> tuple[SearchHit,
             source=_text(document.row.source),
             model=_text(document.row.model),
             session_started=usable_time(document.row.started_at),
-            score=candidate.score,
-            context=around.get(candidate.id, ()),
+            score=document.score,
+            context=around.get(document.row.id, ()),
             problems=document.problems,
         )
-        for candidate, document in found.page
+        for document in found.page
     )
 
 

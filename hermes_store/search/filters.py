@@ -7,6 +7,7 @@ nothing.
 
 from __future__ import annotations
 
+import json
 import math
 import re
 import time
@@ -24,6 +25,35 @@ Sort = Literal["rank", "newest", "oldest"]
 _SORTS = ("rank", "newest", "oldest")
 _RELATIVE = re.compile(r"(\d{1,6})\s*([hdw])", re.ASCII | re.IGNORECASE)
 _SECONDS = {"h": 3600, "d": 86400, "w": 604800}
+
+
+@dataclass(frozen=True, slots=True)
+class FilterForm:
+    """Which restrictions there are, without their values: what the text of a statement depends on.
+
+    Statements are made once for each form; the values are their parameters (`Filters.parameters`).
+
+    Attributes:
+        roles, sources, exclude_sources, session_ids, after, before: True when there is one.
+        tool_role: The role ``tool`` is named.
+        include_inactive, include_archived, include_hidden: As in `make_filters`.
+    """
+
+    roles: bool
+    tool_role: bool
+    sources: bool
+    exclude_sources: bool
+    session_ids: bool
+    after: bool
+    before: bool
+    include_inactive: bool
+    include_archived: bool
+    include_hidden: bool
+
+    @property
+    def selective(self) -> bool:
+        """True when messages may be left out whose number nobody knows beforehand."""
+        return self.roles or self.sources or self.exclude_sources or self.session_ids or self.after or self.before
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +80,29 @@ class Filters:
     def allow_nothing(self) -> bool:
         """True when a list is empty, so that no message can be found."""
         return any(allowed is not None and not allowed for allowed in (self.roles, self.sources, self.session_ids))
+
+    @property
+    def form(self) -> FilterForm:
+        """Which restrictions there are."""
+        return FilterForm(
+            roles=self.roles is not None,
+            tool_role=self.roles is not None and "tool" in self.roles,
+            sources=self.sources is not None,
+            exclude_sources=bool(self.exclude_sources),
+            session_ids=self.session_ids is not None,
+            after=self.after is not None,
+            before=self.before is not None,
+            include_inactive=self.include_inactive,
+            include_archived=self.include_archived,
+            include_hidden=self.include_hidden,
+        )
+
+    @property
+    def parameters(self) -> dict[str, object]:
+        """The values of the restrictions, by the names that statements use; lists are one JSON text each."""
+        lists = {name: getattr(self, name) for name in ("roles", "sources", "exclude_sources", "session_ids")}
+        given: dict[str, object] = {name: json.dumps(value) for name, value in lists.items() if value is not None}
+        return given | {name: getattr(self, name) for name in ("after", "before") if getattr(self, name) is not None}
 
 
 def make_filters(

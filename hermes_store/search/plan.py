@@ -1,8 +1,8 @@
 """Which route serves which term, and the statements that propose messages.
 
-A plan is made from the query's tree, the caller's restrictions and the file's shape; it reads nothing. Its statements
-only *propose* messages: every message that answers the query is among them, exclusions are left out, and what is
-proposed is judged by `hermes_store.search.verify`. There are two proposals:
+A plan is made from the query's tree, the caller's restrictions, the file's shape and how frequent the short terms are;
+it reads nothing. Its statements only *propose* messages: every message that answers the query is among them, exclusions
+are left out, and what is proposed is judged by `hermes_store.search.verify`. There are two proposals:
 
 * *ranked*: one MATCH on one index gives ids with their relevance, best first. What else the query asks for is a
   condition on those ids.
@@ -10,47 +10,57 @@ proposed is judged by `hermes_store.search.verify`. There are two proposals:
   see: words glued to unspaced scripts, JSON-escaped text, messages not indexed yet or on purpose. A page that the
   ranked proposal fills does without it. Sorting by time makes everything one set.
 
-An index that is missing, stale or of a shape nobody knows is not believed: scanning takes its place, and the plan says
-why.
+A term of one or two characters is looked up by ranges of trigrams; one that is in very many messages is found sooner by
+walking from the newest message on. An index that is missing, stale or of a shape nobody knows is not believed: scanning
+takes its place, and the plan says why.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from sqlalchemy import ColumnElement, Integer, Select, and_, literal_column, select, true
-from sqlalchemy.sql.selectable import NamedFromClause
+from sqlalchemy import Select
 
+from hermes_store.search import grams
 from hermes_store.search import match as match_texts
-from hermes_store.search import rows
 from hermes_store.search.filters import Filters
 from hermes_store.search.like import MAX_TERMS
 from hermes_store.search.records import PendingRebuild
-from hermes_store.search.rows import SOURCE, m
+from hermes_store.search.rows import asked_for
 from hermes_store.search.sets import (
+    GRAM,
     LIKE,
     TRIGRAM,
+    WALK,
     WORD,
-    Listed,
+    Asked,
+    Both,
+    Escaped,
+    Grams,
+    Match,
     MessageSet,
-    Told,
+    Parameters,
+    Scan,
+    Unindexed,
     both,
-    decoded,
     either,
-    matches,
-    matching,
-    scanned,
-    search_index,
+    is_listed,
+    ordered_statement,
+    ranked_statement,
+    routes,
 )
-from hermes_store.search.syntax import And, Leaf, Near, Node, Not, Or, Phrase, Prefix, Query, Term, leaves, positive
+from hermes_store.search.syntax import And, Leaf, Node, Not, Or, Phrase, Prefix, Query, Term, leaves, positive
 from hermes_store.search.terms import Kind, needle
 from hermes_store.sqlite.shape import TRIGRAM_INDEX, IndexShape, Layout, Shape
 
 LEFT_OUT_NOTE = (
     "terms in unspaced scripts are not looked for in tool results and in cron and delegated sessions; "
     "name the role tool, the source or the sessions to search those too"
+)
+UPGRADE_NOTE = (
+    "terms of one or two characters are looked for by reading every message; `hermes-store upgrade` ends that"
 )
 
 
@@ -59,14 +69,17 @@ class Proposal:
     """A statement that proposes messages.
 
     Attributes:
-        statement: Ids and scores, best first (ranked), or ids and timestamps in the order asked for (rest).
-        condition: What must hold for a proposed message besides.
+        statement: Ids and scores, best first (ranked; the parameter ``take`` limits them), or ids in the order asked
+            for (rest).
+        parameters: The values of its parameters.
+        told: What else a proposed message has to be, as far as the statement does not say so.
         routes: The routes it takes.
         degraded: Why it scans although an index could have served, or None.
     """
 
     statement: Select[Any]
-    condition: ColumnElement[bool]
+    parameters: Mapping[str, object]
+    told: tuple[MessageSet, ...]
     routes: frozenset[str]
     degraded: str | None
 
@@ -78,6 +91,7 @@ class Plan:
     Attributes:
         query: The parsed query.
         filters: The caller's restrictions.
+        covered: True when only messages that substring search covers can answer.
         routes: Each positive term with its route.
         ranked: The ranked proposal, if there is one.
         pending: How far an unfinished index has come.
@@ -86,6 +100,7 @@ class Plan:
 
     query: Query
     filters: Filters
+    covered: bool
     routes: tuple[tuple[Leaf, str], ...]
     ranked: Proposal | None
     pending: PendingRebuild | None
@@ -100,43 +115,91 @@ class Plan:
         return None if self.filters.allow_nothing else self._planner.rest(with_main=self.ranked is None)
 
 
-def unusable_indexes(shape: Shape, *, fts5: bool, trigram: bool, damaged: Iterable[str] = ()) -> dict[str, str]:
-    """Find out which search indexes of a file must not be asked.
+@dataclass(frozen=True, slots=True)
+class Abilities:
+    """What can be asked of a file's indexes.
+
+    Attributes:
+        unusable: Route (``word``, ``trigram``) to the reason why its index must not be asked.
+        grams: Short terms can be looked up.
+        ends: They have to be looked for at the ends of texts, too.
+        pending: How far an unfinished index has come.
+    """
+
+    unusable: Mapping[str, str]
+    grams: bool
+    ends: bool
+    pending: PendingRebuild | None
+
+    def looked_up(self, leaf: Leaf) -> bool:
+        """Tell whether the substring index can look a term up by itself.
+
+        Args:
+            leaf: A term, prefix or phrase.
+        """
+        return needle(leaf).kind is not Kind.SIGNS and match_texts.has_trigrams(leaf) and TRIGRAM not in self.unusable
+
+    def is_short(self, leaf: Leaf) -> bool:
+        """Tell whether a term is looked up by ranges of trigrams.
+
+        Args:
+            leaf: A term, prefix or phrase.
+        """
+        return self.grams and needle(leaf).kind is not Kind.SIGNS and not match_texts.has_trigrams(leaf)
+
+
+def abilities(shape: Shape, *, fts5: bool, trigram: bool, damaged: Iterable[str] = ()) -> Abilities:
+    """Find out what can be asked of a file's search indexes.
 
     Args:
         shape: The file's shape.
         fts5: The SQLite library has FTS5.
         trigram: It has the trigram tokenizer.
         damaged: Routes whose index has just failed.
-
-    Returns:
-        Route (``word``, ``trigram``) to the reason.
     """
-    reasons = {}
+    unusable = {}
     for route, index in ((WORD, shape.word), (TRIGRAM, shape.trigram)):
         reason = "is damaged" if route in damaged else _fault(index, shape, fts5=fts5, trigram=trigram)
         if reason:
-            reasons[route] = f"the index {index.name} {reason}"
-    return reasons
+            unusable[route] = f"the index {index.name} {reason}"
+    return Abilities(
+        unusable=unusable,
+        grams=TRIGRAM not in unusable and grams.has_vocabulary(shape),
+        ends=shape.trigram.layout is not Layout.INLINE,
+        pending=PendingRebuild(*shape.rebuild) if shape.rebuild else None,
+    )
 
 
-def make_plan(query: Query, filters: Filters, shape: Shape, unusable: Mapping[str, str]) -> Plan:
+def short_terms(query: Query, able: Abilities) -> Sequence[Leaf]:
+    """Name the terms whose frequency decides how they are looked for.
+
+    Args:
+        query: The parsed query.
+        able: What can be asked of the indexes.
+    """
+    found = dict.fromkeys(leaves(positive(query.root)))
+    return [leaf for leaf in found if needle(leaf).kind is Kind.SUBSTRING and able.is_short(leaf)]
+
+
+def make_plan(query: Query, filters: Filters, able: Abilities, frequencies: Mapping[Leaf, int], frequent: int) -> Plan:
     """Plan a search.
 
     Args:
         query: The parsed query.
         filters: The caller's restrictions.
-        shape: The file's shape.
-        unusable: The indexes that must not be asked, with the reasons.
+        able: What can be asked of the indexes.
+        frequencies: In how many messages each of the `short_terms` is, about.
+        frequent: In how many a term has to be so that a walk from the newest message on finds a page sooner.
     """
-    pending = PendingRebuild(*shape.rebuild) if shape.rebuild else None
-    planner = _Planner(query, filters, unusable, pending)
+    planner = _Planner(query, filters, able, frequencies, frequent)
     notes = query.notes
     if planner.covered_only and filters.session_ids is None:
         notes = (*notes, LEFT_OUT_NOTE)
-    routes = tuple((leaf, planner.route(leaf)) for leaf in dict.fromkeys(leaves(planner.root)))
+    if planner.covered_only and TRIGRAM not in able.unusable and not able.grams and planner.has_short_terms:
+        notes = (*notes, UPGRADE_NOTE)
+    named = tuple((leaf, planner.route(leaf)) for leaf in dict.fromkeys(leaves(planner.root)))
     ranked = planner.ranked() if filters.sort == "rank" and not filters.allow_nothing else None
-    return Plan(query, filters, routes, ranked, pending, notes, planner)
+    return Plan(query, filters, planner.covered_only, named, ranked, able.pending, notes, planner)
 
 
 def _fault(  # noqa: PLR0911 - one per reason
@@ -161,17 +224,27 @@ class _Planner:
     """Chooses routes and puts sets together; it holds nothing but what it was given."""
 
     def __init__(
-        self, query: Query, filters: Filters, unusable: Mapping[str, str], pending: PendingRebuild | None
+        self, query: Query, filters: Filters, able: Abilities, frequencies: Mapping[Leaf, int], frequent: int
     ) -> None:
         self.root = positive(query.root)
         # One term of an unspaced script, even an excluded one, limits the whole query to the messages that substring
         # search covers: elsewhere nobody could tell whether it is there.
         self.covered_only = any(needle(leaf).kind is Kind.SUBSTRING for leaf in leaves(query.root))
         self._filters = filters
-        self._unusable = unusable
-        self._pending = pending
-        allowed = rows.allowed(filters)
-        self._allowed = and_(allowed, rows.covered(filters)) if self.covered_only else allowed
+        self._form = filters.form
+        self._able = able
+        self._frequencies = frequencies
+        self._frequent = frequent
+        self._parameters = Parameters(filters.parameters)
+        if able.pending is not None:
+            self._parameters.values |= {"indexed": able.pending.indexed, "total": able.pending.total}
+
+    @property
+    def has_short_terms(self) -> bool:
+        """True when a term of an unspaced script is too short for the substring index."""
+        return any(
+            needle(leaf).kind is Kind.SUBSTRING and not match_texts.has_trigrams(leaf) for leaf in leaves(self.root)
+        )
 
     def route(self, leaf: Leaf) -> str:
         """Choose the route of a term.
@@ -180,10 +253,12 @@ class _Planner:
             leaf: A term, prefix or phrase.
         """
         kind = needle(leaf).kind
-        if kind is Kind.WORD and WORD not in self._unusable:
+        if kind is Kind.WORD and WORD not in self._able.unusable:
             return WORD
-        if kind is Kind.SUBSTRING and self._has_trigrams(leaf):
+        if kind is Kind.SUBSTRING and self._able.looked_up(leaf):
             return TRIGRAM
+        if kind is Kind.SUBSTRING and self._able.is_short(leaf):
+            return WALK if self._frequencies.get(leaf, 0) >= self._frequent else GRAM
         return LIKE
 
     def ranked(self) -> Proposal | None:
@@ -192,25 +267,20 @@ class _Planner:
             rankable, others = self._split(route)
             if rankable is None:
                 continue
-            index = search_index(route)
-            text_of = match_texts.word_match if route == WORD else match_texts.trigram_match
-            found = [matches(index, route, text_of(rankable))]
-            conditions = [self._allowed]
-            routes = frozenset({route})
+            found = self._match(route, rankable)
+            listed: tuple[MessageSet, ...] = ()
+            told: tuple[MessageSet, ...] = ()
             if others is not None:
                 other = self._main(others)
-                routes |= other.routes
-                if isinstance(other, Listed):
-                    found.append(_looked_up(index, other.ids))
-                else:
-                    conditions.append(other.condition)
-            if self._filters.session_ids is not None:
-                # A common word in few sessions: better not to look at all the other messages that have it.
-                ids = select(m.c.id).where(rows.among(m.c.session_id, self._filters.session_ids))
-                found.append(_looked_up(index, ids))
-            statement = select(index.c.rowid, index.c.rank).where(*found).order_by(index.c.rank)
-            degraded = _listed(self._missed(others)) if others is not None else None
-            return Proposal(statement, and_(*conditions), routes, degraded)
+                listed, told = ((other,), ()) if is_listed(other) else ((), (other,))
+            statement = ranked_statement(found, listed, in_sessions=self._form.session_ids)
+            return Proposal(
+                statement,
+                self._parameters.values,
+                told,
+                frozenset({route}).union(*map(routes, listed + told)),
+                _listed(self._missed(others)) if others is not None else None,
+            )
         return None
 
     def rest(self, *, with_main: bool) -> Proposal:
@@ -219,142 +289,154 @@ class _Planner:
         Args:
             with_main: Propose everything, because there is no ranked proposal.
         """
-        main = self._main(self.root)
-        sets = [main] if with_main else []
         missed = self._missed(self.root) if with_main else []
-        if main.routes != {LIKE}:  # a scan alone has looked at everything already
-            sets += [self._wide(), *self._beyond_indexes()]
-            missed += self._missed_widely()
-        statement = select(m.c.id, m.c.timestamp).select_from(SOURCE).where(self._allowed)
-        if len(sets) == 1 and isinstance(sets[0], Told):
-            statement = statement.where(sets[0].condition)
+        taken = {self.route(leaf) for leaf in leaves(self.root)}
+        if taken == {LIKE}:  # a scan looks at everything
+            sets: list[MessageSet] = [self._main(self.root)]
         else:
-            statement = statement.where(either([self._enumerated(each) for each in sets]).condition)
-        routes = frozenset[str]().union(*(each.routes for each in sets))
+            sets = [*self._everywhere(with_main=with_main), *self._beyond_indexes()]
+            missed += self._missed_widely()
+        some = either(sets)
         oldest = self._filters.sort == "oldest"
         return Proposal(
-            statement.order_by(*(each.asc() if oldest else each.desc() for each in (m.c.timestamp, m.c.id))),
-            true(),
-            routes,
+            ordered_statement(some, self._form, covered=self.covered_only, oldest=oldest),
+            self._parameters.values,
+            (),
+            routes(some),
             _listed(missed),
         )
 
     def _main(self, node: Node) -> MessageSet:
         """Each term by its route; terms that share one are looked up together."""
-        return _by_route(node, self.route, _TOGETHER)
+        return self._sets(node, together=True)
 
-    def _wide(self) -> MessageSet:
-        """The query as substrings: words glued to unspaced scripts, and text stored as JSON escapes."""
+    def _everywhere(self, *, with_main: bool) -> list[MessageSet]:
+        """Besides what the routes find: words glued to unspaced scripts, and text stored as JSON escapes."""
         terms = list(leaves(self.root))
-        if WORD not in self._unusable and all(leaf.text.isascii() and self._has_trigrams(leaf) for leaf in terms):
-            return either([matching(TRIGRAM, match_texts.trigram_match(self.root)), decoded(self.root)])
+        if WORD not in self._able.unusable and all(
+            leaf.text.isascii() and self._able.looked_up(leaf) for leaf in terms
+        ):
+            main = [self._main(self.root)] if with_main else []
+            return [*main, self._match(TRIGRAM, self.root), self._escaped(self.root)]
         if len(terms) > MAX_TERMS:
-            return scanned(self.root)
+            return [Scan(self.root, LIKE)]
         # One term may stand in plain text and another in escaped JSON, so here each has a set of its own.
-        return _by_route(self.root, lambda _: _EACH, {_EACH: self._anywhere})
+        return [self._sets(self.root, together=False)]
 
-    def _anywhere(self, leaf: Node) -> MessageSet:
+    def _sets(self, node: Node, *, together: bool) -> MessageSet:
+        """Build the set of a tree; with ``together``, terms of one index are one MATCH."""
+        if isinstance(node, Not):
+            raise TypeError("a proposal has no exclusions")
+        route = self._only_route(node)
+        if together and route in _ONE_STATEMENT:
+            return self._together(route, node)
+        if isinstance(node, Term | Prefix | Phrase):
+            return self._anywhere(node)
+        kind = Or if isinstance(node, Or) else And
+        rarest = self._rarest(node.parts) if kind is And else None
+        groups: dict[str, list[Node]] = {}
+        sets: list[MessageSet] = []
+        for part in node.parts:
+            route = self._only_route(part)
+            if together and route in _ONE_STATEMENT:
+                groups.setdefault(route, []).append(part)
+            elif rarest is not None and route == GRAM and part != rarest and isinstance(part, Term | Prefix | Phrase):
+                sets.append(Scan(part, GRAM))  # looked for in the messages of the rarest one only
+            else:
+                sets.append(self._sets(part, together=together))
+        sets += [
+            self._together(route, group[0] if len(group) == 1 else kind(tuple(group)))
+            for route, group in groups.items()
+        ]
+        return either(sets) if kind is Or else both(sets)
+
+    def _only_route(self, node: Node) -> str | None:
+        """The route of all terms of a tree, None when there are several."""
+        taken = {self.route(leaf) for leaf in leaves(node)}
+        return taken.pop() if len(taken) == 1 else None
+
+    def _rarest(self, parts: Iterable[Node]) -> Leaf | None:
+        short = [part for part in parts if isinstance(part, Term | Prefix | Phrase) and self.route(part) == GRAM]
+        return min(short, key=lambda leaf: self._frequencies.get(leaf, 0)) if short else None
+
+    def _anywhere(self, leaf: Leaf) -> MessageSet:
         """All messages that may hold a term, wherever an index has them."""
-        if isinstance(leaf, And | Or | Near | Not):
-            raise TypeError("terms are looked up one by one here")
-        if not self._has_trigrams(leaf) or WORD in self._unusable:
-            return scanned(leaf)
-        sets = [matching(TRIGRAM, match_texts.trigram_match(leaf)), decoded(leaf)]
+        if self.route(leaf) == WALK:
+            return Scan(leaf, WALK)
+        found: list[MessageSet] = []
+        if WORD in self._able.unusable:
+            return Scan(leaf, LIKE)  # only that index knows of escaped text
+        if self._able.looked_up(leaf):
+            found.append(self._match(TRIGRAM, leaf))
+        elif self._able.is_short(leaf) and (ranges := grams.ranges(leaf)) is not None:
+            found.append(Grams(self._parameters.grams(ranges), ends=self._able.ends))
+        else:
+            return Scan(leaf, LIKE)
         if self.route(leaf) == WORD:
-            sets.append(matching(WORD, match_texts.word_match(leaf)))
-        return either(sets)
+            found.append(self._match(WORD, leaf))
+        return either([*found, self._escaped(leaf)])
+
+    def _escaped(self, node: Node) -> MessageSet:
+        text = match_texts.escaped_match(node)
+        if all(needle(leaf).kind is Kind.WORD for leaf in leaves(node)):
+            # Common words are in many messages, each of which would have to be read only to be proposed twice.
+            text = f"{text} NOT {match_texts.word_match(node)}"
+        return Escaped(self._parameters.match(text))
 
     def _beyond_indexes(self) -> list[MessageSet]:
         """What no index holds: messages that the caller asks for by name, and those an unfinished index still lacks."""
-        conditions = []
-        asked = rows.asked_for(self._filters)
-        if asked is not None:
-            conditions.append(asked)
-        if self._pending is not None:
-            conditions.append(and_(m.c.id > self._pending.indexed, m.c.id <= self._pending.total))
-        if not conditions:
-            return []
-        texts = scanned(self.root)
-        return [Told(and_(condition, texts.condition), texts.routes) for condition in conditions]
+        scan = Scan(self.root, LIKE)
+        found: list[MessageSet] = []
+        if asked_for(self._form) is not None:
+            found.append(Both((Asked(self._form), scan)))
+        if self._able.pending is not None:
+            found.append(Both((Unindexed(), scan)))
+        return found
 
-    def _enumerated(self, some: MessageSet) -> Listed:
-        if isinstance(some, Listed):
-            return some
-        ids = select(m.c.id).select_from(SOURCE).where(self._allowed, some.condition)
-        return Listed(ids, some.routes)
+    def _together(self, route: str, node: Node) -> MessageSet:
+        """Look up terms of one route together."""
+        return Scan(node, LIKE) if route == LIKE else self._match(route, node)
+
+    def _match(self, route: str, node: Node) -> Match:
+        text_of = match_texts.word_match if route == WORD else match_texts.trigram_match
+        return Match(route, self._parameters.match(text_of(node)))
 
     def _split(self, route: str) -> tuple[Node | None, Node | None]:
         """Take out of the query what one index can rank: all of it, or some of the parts that must all hold."""
-        if self._all_by(route, self.root):
+        if self._only_route(self.root) == route:
             return self.root, None
         if not isinstance(self.root, And):
             return None, self.root
-        mine = [part for part in self.root.parts if self._all_by(route, part)]
-        others = [part for part in self.root.parts if not self._all_by(route, part)]
-        return (_together(mine) if mine else None), _together(others)
-
-    def _all_by(self, route: str, node: Node) -> bool:
-        return all(self.route(leaf) == route for leaf in leaves(node))
-
-    def _has_trigrams(self, leaf: Leaf) -> bool:
-        return needle(leaf).kind is not Kind.SIGNS and match_texts.has_trigrams(leaf) and TRIGRAM not in self._unusable
+        mine = [part for part in self.root.parts if self._only_route(part) == route]
+        others = [part for part in self.root.parts if self._only_route(part) != route]
+        return (_joined(mine) if mine else None), _joined(others)
 
     def _missed(self, node: Node) -> list[str]:
         """Why terms are scanned for although there should be an index for them."""
+        unusable = self._able.unusable
         reasons = []
         for leaf in leaves(node):
             kind = needle(leaf).kind
-            if kind is Kind.WORD and WORD in self._unusable:
-                reasons.append(self._unusable[WORD])
-            elif kind is Kind.SUBSTRING and TRIGRAM in self._unusable and match_texts.has_trigrams(leaf):
-                reasons.append(self._unusable[TRIGRAM])
+            if kind is Kind.WORD and WORD in unusable:
+                reasons.append(unusable[WORD])
+            elif kind is Kind.SUBSTRING and TRIGRAM in unusable:
+                reasons.append(unusable[TRIGRAM])
         return reasons
 
     def _missed_widely(self) -> list[str]:
         """Why the second look is a scan although there should be indexes for it."""
         reasons = []
         for leaf in leaves(self.root):
-            if needle(leaf).kind is not Kind.SIGNS and match_texts.has_trigrams(leaf):
-                reasons += [self._unusable[route] for route in (WORD, TRIGRAM) if route in self._unusable]
+            if needle(leaf).kind is not Kind.SIGNS and (match_texts.has_trigrams(leaf) or self._able.grams):
+                reasons += [self._able.unusable[route] for route in (WORD, TRIGRAM) if route in self._able.unusable]
         return reasons
 
 
-_EACH = "each"
-_TOGETHER: Mapping[str, Callable[[Node], MessageSet]] = {
-    WORD: lambda node: matching(WORD, match_texts.word_match(node)),
-    TRIGRAM: lambda node: matching(TRIGRAM, match_texts.trigram_match(node)),
-    LIKE: scanned,
-}
+#: Routes on which several terms are one statement.
+_ONE_STATEMENT = (WORD, TRIGRAM, LIKE)
 
 
-def _by_route(
-    node: Node, route_of: Callable[[Leaf], str], sets_of: Mapping[str, Callable[[Node], MessageSet]]
-) -> MessageSet:
-    """Build the set of a tree, looking up together what shares a route (but for `_EACH`)."""
-    routes = {route_of(leaf) for leaf in leaves(node)}
-    if isinstance(node, Term | Prefix | Phrase) or (len(routes) == 1 and _EACH not in routes):
-        return sets_of[routes.pop()](node)
-    if isinstance(node, Not):
-        raise TypeError("a proposal has no exclusions")
-    kind = Or if isinstance(node, Or) else And
-    groups: dict[str, list[Node]] = {}
-    sets = []
-    for part in node.parts:
-        part_routes = {route_of(leaf) for leaf in leaves(part)}
-        if len(part_routes) == 1 and _EACH not in part_routes:
-            groups.setdefault(part_routes.pop(), []).append(part)
-        else:
-            sets.append(_by_route(part, route_of, sets_of))
-    sets += [sets_of[route](group[0] if len(group) == 1 else kind(tuple(group))) for route, group in groups.items()]
-    return either(sets) if kind is Or else both(sets)
-
-
-def _looked_up(index: NamedFromClause, ids: Select[Any]) -> ColumnElement[bool]:
-    """Restrict a MATCH to ids. The sign keeps SQLite from running the MATCH once for every one of them."""
-    return literal_column(f"+{index.name}.rowid", Integer).in_(ids)
-
-
-def _together(parts: list[Node]) -> Node:
+def _joined(parts: list[Node]) -> Node:
     return parts[0] if len(parts) == 1 else And(tuple(parts))
 
 

@@ -17,9 +17,9 @@ from sqlalchemy import (
     Select,
     Table,
     and_,
+    bindparam,
     case,
     exists,
-    false,
     func,
     literal,
     literal_column,
@@ -29,7 +29,7 @@ from sqlalchemy import (
 )
 
 from hermes_store.models import HermesSession, Message
-from hermes_store.search.filters import Filters
+from hermes_store.search.filters import FilterForm
 
 MESSAGES = cast("Table", Message.__table__)
 SESSIONS = cast("Table", HermesSession.__table__)
@@ -84,78 +84,82 @@ def _lives_on(row: FromClause) -> ColumnElement[bool]:
     return or_(by_uid, by_text)
 
 
-def allowed(filters: Filters) -> ColumnElement[bool]:
+@functools.cache
+def allowed(form: FilterForm) -> ColumnElement[bool]:
     """Say which messages a search may return, whatever it searches for.
 
     Args:
-        filters: What the caller asked for.
+        form: Which restrictions there are; their values are parameters.
     """
-    conditions = [visible(m, include_inactive=filters.include_inactive), session_allowed(s, filters)]
-    if filters.roles is not None:
-        conditions.append(m.c.role.in_(filters.roles) if filters.roles else false())
-    if filters.session_ids is not None:
+    conditions = [visible(m, include_inactive=form.include_inactive), session_allowed(s, form)]
+    if form.roles:
+        conditions.append(_named(m.c.role, "roles"))
+    if form.session_ids:
         # By the message's own column, which the indexes of every layout begin with.
-        conditions.append(among(m.c.session_id, filters.session_ids))
-    if filters.after is not None:
-        conditions.append(m.c.timestamp >= filters.after)
-    if filters.before is not None:
-        conditions.append(m.c.timestamp < filters.before)
+        conditions.append(_named(m.c.session_id, "session_ids"))
+    if form.after:
+        conditions.append(m.c.timestamp >= bindparam("after"))
+    if form.before:
+        conditions.append(m.c.timestamp < bindparam("before"))
     return and_(*conditions)
 
 
-def session_allowed(session: FromClause, filters: Filters) -> ColumnElement[bool]:
+def session_allowed(session: FromClause, form: FilterForm) -> ColumnElement[bool]:
     """Say which sessions a search may show.
 
     Args:
         session: ``sessions`` under any name.
-        filters: What the caller asked for.
+        form: Which restrictions there are; their values are parameters.
     """
     conditions: list[ColumnElement[bool]] = [true()]
-    if not filters.include_archived:
+    if not form.include_archived:
         conditions.append(func.coalesce(session.c.archived, 0) == 0)
-    if not filters.include_hidden:
+    if not form.include_hidden:
         conditions.append(func.coalesce(session.c.hidden, 0) == 0)
-    if filters.sources is not None:
-        conditions.append(session.c.source.in_(filters.sources) if filters.sources else false())
-    if filters.exclude_sources:
-        conditions.append(session.c.source.not_in(filters.exclude_sources))
+    if form.sources:
+        conditions.append(_named(session.c.source, "sources"))
+    if form.exclude_sources:
+        conditions.append(~_named(session.c.source, "exclude_sources"))
     return and_(*conditions)
 
 
+@functools.cache
 def in_substring_index() -> ColumnElement[bool]:
     """Say which messages layout 3 keeps in its substring index."""
-    return and_(m.c.role != "tool", ~_unindexed_session())
+    return and_(m.c.role != literal_column("'tool'"), ~_unindexed_session())
 
 
-def asked_for(filters: Filters) -> ColumnElement[bool] | None:
+@functools.cache
+def asked_for(form: FilterForm) -> ColumnElement[bool] | None:
     """Say which of the other messages a caller asks for by name, so that substring search covers them as well.
 
     Naming the role ``tool`` asks for tool messages, naming sessions for everything in them, and naming sources for the
     sessions of those sources that the index leaves out.
 
     Args:
-        filters: What the caller asked for.
+        form: Which restrictions there are.
 
     Returns:
         The condition, None when nothing is asked for.
     """
-    if filters.session_ids is not None:
+    if form.session_ids:
         return ~in_substring_index()
     asked = []
-    if filters.roles is not None and "tool" in filters.roles:
+    if form.tool_role:
         asked.append(m.c.role == "tool")
-    if filters.sources is not None:
+    if form.sources:
         asked.append(_unindexed_session())
     return and_(~in_substring_index(), or_(*asked)) if asked else None
 
 
-def covered(filters: Filters) -> ColumnElement[bool]:
+@functools.cache
+def covered(form: FilterForm) -> ColumnElement[bool]:
     """Say which messages substring search covers: those of the index and those asked for.
 
     Args:
-        filters: What the caller asked for.
+        form: Which restrictions there are.
     """
-    asked = asked_for(filters)
+    asked = asked_for(form)
     return in_substring_index() if asked is None else or_(in_substring_index(), asked)
 
 
@@ -178,6 +182,11 @@ def listed(members: ColumnElement[str]) -> Select[Any]:
     return select(func.json_each(members).table_valued("value").c.value)
 
 
+def _named(value: ColumnElement[Any], parameter: str) -> ColumnElement[bool]:
+    return value.in_(listed(bindparam(parameter)))
+
+
+@functools.cache
 def _unindexed_session() -> ColumnElement[bool]:
     config = case((func.json_valid(s.c.model_config) == 1, s.c.model_config), else_="{}")
     return or_(s.c.source.in_(UNINDEXED_SOURCES), func.json_extract(config, "$._delegate_from").is_not(None))

@@ -1,101 +1,307 @@
-"""Sets of messages, and their algebra.
+"""Sets of messages, their algebra, and the statements that ask for them.
 
 A set is either *listed* (an index enumerates its ids) or *told* (a condition tells it by looking at a message). Sets
-combine to sets: as long as all members are listed, the result is listed too, so that no message has to be looked at.
-All of it is SQLAlchemy Core; what a user typed appears in parameters only.
+combine to sets: as long as a conjunction has a listed member, and a disjunction only such, the result is listed too,
+and no message outside of it has to be looked at.
+
+Sets are plain values without any text that a user typed: texts are parameters, named by slots (`Parameters`). So a
+statement depends on the form of a query only, is made once for each form, and SQLAlchemy compiles it once.
 """
 
 from __future__ import annotations
 
+import functools
+import json
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
-from sqlalchemy import ColumnElement, Select, and_, column, func, intersect, or_, select, table, union
+from sqlalchemy import (
+    ColumnElement,
+    Integer,
+    Select,
+    and_,
+    bindparam,
+    column,
+    func,
+    literal_column,
+    or_,
+    select,
+    table,
+    union_all,
+)
 from sqlalchemy.sql.selectable import NamedFromClause
 
-from hermes_store.search import like, match
-from hermes_store.search.rows import m
-from hermes_store.search.syntax import Node, leaves
-from hermes_store.search.terms import Kind, needle
+from hermes_store.search import like, rows
+from hermes_store.search.filters import FilterForm
+from hermes_store.search.grams import Ranges, end_ids, gram_ids
+from hermes_store.search.rows import MESSAGES, SOURCE, m
+from hermes_store.search.syntax import Node
 from hermes_store.sqlite.shape import TRIGRAM_INDEX, WORD_INDEX
 
-#: The routes, by the names that pages and plans use.
-WORD, TRIGRAM, LIKE = "word", "trigram", "like"
+#: The routes, by the names that pages and plans use: word index, substring index, ranges of its trigrams, the walk
+#: from the newest message on, and the scan that takes the place of an index.
+WORD, TRIGRAM, GRAM, WALK, LIKE = ROUTES = ("word", "trigram", "gram", "walk", "like")
 
+_escaped = MESSAGES.alias("escaped")
 _INDEXES = {WORD: WORD_INDEX, TRIGRAM: TRIGRAM_INDEX}
 
 
 @dataclass(frozen=True, slots=True)
-class Listed:
-    """A set whose ids can be enumerated.
+class Match:
+    """The messages that an index finds; the MATCH text is a parameter."""
 
-    Attributes:
-        ids: A statement of one column.
-        routes: The routes it takes.
-    """
-
-    ids: Select[Any]
-    routes: frozenset[str]
-
-    @property
-    def condition(self) -> ColumnElement[bool]:
-        """True for the messages of the set."""
-        return m.c.id.in_(self.ids)
+    route: str
+    slot: int
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
-    """A set whose members can only be told by looking at each message.
+class Grams:
+    """The messages that hold a term of one or two characters, by ranges of trigrams and by the ends of texts."""
 
-    Attributes:
-        condition: True for the messages of the set.
-        routes: The routes it takes.
-    """
-
-    condition: ColumnElement[bool]
-    routes: frozenset[str]
+    slot: int
+    ends: bool
+    """Whether texts may end with the term; where an index holds more after each text, they do not."""
 
 
-MessageSet = Listed | Told
+@dataclass(frozen=True, slots=True)
+class Escaped:
+    """The messages whose text has to be decoded, by what their escapes look like to the word index."""
+
+    slot: int
 
 
-def scanned(node: Node) -> Told:
-    """Give the messages that may answer a query, told by scanning their texts.
+@dataclass(frozen=True, slots=True)
+class Scan:
+    """The messages whose text may answer, told by reading it."""
+
+    node: Node
+    route: str
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """The messages outside of the substring index that the caller asks for by name."""
+
+    form: FilterForm
+
+
+@dataclass(frozen=True, slots=True)
+class Unindexed:
+    """The messages that an unfinished index lacks; where it ends is a parameter."""
+
+
+@dataclass(frozen=True, slots=True)
+class Both:
+    """The messages that are in every one of the sets."""
+
+    sets: tuple[MessageSet, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Either:
+    """The messages that are in any of the sets."""
+
+    sets: tuple[MessageSet, ...]
+
+
+MessageSet = Match | Grams | Escaped | Scan | Asked | Unindexed | Both | Either
+
+
+@dataclass(slots=True)
+class Parameters:
+    """The values of a statement's parameters, by name."""
+
+    values: dict[str, object] = field(default_factory=dict)
+    _slots: dict[object, int] = field(default_factory=dict)
+
+    def match(self, text: str) -> int:
+        """Take up a MATCH text.
+
+        Args:
+            text: The text.
+
+        Returns:
+            Its slot.
+        """
+        slot = self._slots.setdefault(text, len(self._slots))
+        self.values[f"match_{slot}"] = text
+        return slot
+
+    def grams(self, ranges: Ranges) -> int:
+        """Take up the ranges of a short term.
+
+        Args:
+            ranges: The ranges.
+
+        Returns:
+            Their slot.
+        """
+        slot = self._slots.setdefault(ranges, len(self._slots))
+        named = {
+            "grams": ranges.trigrams,
+            "end1": ranges.last,
+            "end2": ranges.last_two,
+            "end2_from": ranges.last_but_one,
+        }
+        self.values |= {f"{name}_{slot}": json.dumps(value) for name, value in named.items()}
+        return slot
+
+
+def both(sets: Sequence[MessageSet]) -> MessageSet:
+    """Intersect sets.
 
     Args:
-        node: A tree without exclusions.
+        sets: At least one.
     """
-    condition = like.may_match(node, (m.c.content, m.c.tool_name), tool_calls=m.c.tool_calls)
-    return Told(condition, frozenset({LIKE}))
+    return sets[0] if len(sets) == 1 else Both(tuple(sets))
 
 
-def matching(route: str, text: str) -> Listed:
-    """Give the messages an index finds.
+def either(sets: Sequence[MessageSet]) -> MessageSet:
+    """Unite sets.
 
     Args:
-        route: ``word`` or ``trigram``.
-        text: The MATCH text.
+        sets: At least one.
     """
-    index = search_index(route)
-    return Listed(select(index.c.rowid).where(matches(index, route, text)), frozenset({route}))
+    return sets[0] if len(sets) == 1 else Either(tuple(sets))
 
 
-def decoded(node: Node) -> Listed:
-    """Give the messages whose text has to be decoded and whose escapes the word index knows.
+def routes(some: MessageSet) -> frozenset[str]:
+    """Name the routes a set takes.
 
     Args:
-        node: A tree without exclusions. What it finds as plain words is left out.
+        some: The set.
     """
-    text = match.escaped_match(node)
-    if all(needle(leaf).kind is Kind.WORD for leaf in leaves(node)):
-        # Common words are in many messages, each of which would have to be read only to be proposed twice.
-        text = f"{text} NOT {match.word_match(node)}"
-    found = matching(WORD, text)
-    needs_decoding = or_(func.instr(m.c.content, "\0") > 0, func.instr(m.c.tool_calls, "\\u") > 0)
-    return Listed(select(m.c.id).where(found.condition, needs_decoding), found.routes)
+    match some:
+        case Match(route) | Scan(_, route):
+            return frozenset({route})
+        case Grams():
+            return frozenset({GRAM})
+        case Escaped():
+            return frozenset({WORD})
+        case Both(members) | Either(members):
+            return frozenset[str]().union(*map(routes, members))
+        case _:
+            return frozenset()
 
 
+def is_listed(some: MessageSet) -> bool:
+    """Tell whether the ids of a set can be enumerated.
+
+    Args:
+        some: The set.
+    """
+    match some:
+        case Match() | Grams() | Escaped():
+            return True
+        case Both(members):
+            return any(map(is_listed, members))
+        case Either(members):
+            return all(map(is_listed, members))
+        case _:
+            return False
+
+
+def condition(some: MessageSet) -> ColumnElement[bool]:
+    """Say in SQL which messages are in a set.
+
+    Args:
+        some: The set.
+    """
+    match some:
+        case Scan(node):
+            return like.may_match(node, (m.c.content, m.c.tool_name), tool_calls=m.c.tool_calls)
+        case Asked(form):
+            asked = rows.asked_for(form)
+            if asked is None:
+                raise ValueError("nothing is asked for by name")
+            return asked
+        case Unindexed():
+            return and_(m.c.id > bindparam("indexed"), m.c.id <= bindparam("total"))
+        case Both(members):
+            return and_(*map(condition, members))
+        case Either(members):
+            listed = [member for member in members if is_listed(member)]
+            told = [condition(member) for member in members if not is_listed(member)]
+            return or_(*([m.c.id.in_(_ids(listed))] if listed else []), *told)
+        case _:
+            return m.c.id.in_(_ids([some]))
+
+
+def _ids(sets: Sequence[MessageSet]) -> Select[Any]:
+    """Enumerate the ids of listed sets; one may come several times."""
+    found = [ids for some in sets for ids in _enumerations(some)]
+    if len(found) == 1:
+        return found[0]
+    # SQLite takes no brackets around the members of a compound; a subquery is the same.
+    together = union_all(*found).subquery()
+    return select(next(iter(together.c)))
+
+
+def _enumerations(some: MessageSet) -> list[Select[Any]]:
+    match some:
+        case Match(route, slot):
+            index = search_index(route)
+            return [select(index.c.rowid).where(_matches(index, route, slot))]
+        case Grams(slot, ends):
+            return [gram_ids(slot), *(end_ids(slot) if ends else ())]
+        case Escaped(slot):
+            index = search_index(WORD)
+            found = select(index.c.rowid).where(_matches(index, WORD, slot))
+            needs_decoding = or_(func.instr(_escaped.c.content, "\0") > 0, func.instr(_escaped.c.tool_calls, "\\u") > 0)
+            return [select(_escaped.c.id).where(_escaped.c.id.in_(found), needs_decoding)]
+        case Either(members):
+            return [ids for member in members for ids in _enumerations(member)]
+        case Both(members):
+            # Only listed members look messages up; the others are then told of those.
+            return [select(m.c.id).where(*(condition(member) for member in members)).correlate(None)]
+        case _:
+            raise TypeError(f"{some} cannot be enumerated")
+
+
+# ----------------------------------------------------------------------------------------------------------- statements
+
+
+@functools.lru_cache(maxsize=256)
+def ranked_statement(match: Match, others: tuple[MessageSet, ...], *, in_sessions: bool) -> Select[Any]:
+    """Ask an index for ids with their relevance, best first; the parameter ``take`` limits them.
+
+    Args:
+        match: What the index is asked for.
+        others: Listed sets in which the messages must be, too.
+        in_sessions: They must be in the sessions that are the parameter ``session_ids``: a common word in few sessions
+            is better not looked for in all the others.
+    """
+    index = search_index(match.route)
+    # The sign keeps SQLite from running the MATCH once for every id.
+    place = literal_column(f"+{index.name}.rowid", Integer)
+    found = [_matches(index, match.route, match.slot), *(place.in_(_ids([other])) for other in others)]
+    if in_sessions:
+        found.append(place.in_(select(m.c.id).where(m.c.session_id.in_(rows.listed(bindparam("session_ids"))))))
+    # FTS5 itself would sort all that it finds; with the sign, SQLite keeps the best ones only (1.5 times faster).
+    best: ColumnElement[Any] = literal_column(f"+{index.name}.rank")
+    return select(index.c.rowid, index.c.rank).where(*found).order_by(best).limit(bindparam("take"))
+
+
+@functools.lru_cache(maxsize=256)
+def ordered_statement(some: MessageSet, form: FilterForm, *, covered: bool, oldest: bool) -> Select[Any]:
+    """Ask for the ids of a set's messages in the order of time.
+
+    Args:
+        some: The set.
+        form: Which restrictions there are.
+        covered: Only messages that substring search covers.
+        oldest: Oldest first, not newest first.
+    """
+    # SQLite tests in this order: what needs no text of the message first.
+    tests = [*([rows.covered(form)] if covered else []), condition(some), rows.allowed(form)]
+    # Listed messages are looked up and sorted; the sign keeps SQLite from walking all of them in the order wanted.
+    time = literal_column("+m.timestamp") if is_listed(some) else m.c.timestamp
+    order = [time, m.c.id] if oldest else [time.desc(), m.c.id.desc()]
+    return select(m.c.id).select_from(SOURCE).where(*tests).order_by(*order)
+
+
+@functools.cache
 def search_index(route: str) -> NamedFromClause:
     """Give the FTS5 table of a route.
 
@@ -106,42 +312,5 @@ def search_index(route: str) -> NamedFromClause:
     return table(name, column("rowid"), column("rank"), column(name), schema="main").alias(f"{route}_index")
 
 
-def matches(index: NamedFromClause, route: str, text: str) -> ColumnElement[bool]:
-    """Say MATCH.
-
-    Args:
-        index: The FTS5 table of the route.
-        route: ``word`` or ``trigram``.
-        text: The MATCH text.
-    """
-    return index.c[_INDEXES[route]].op("MATCH", is_comparison=True)(text)
-
-
-def both(sets: Sequence[MessageSet]) -> MessageSet:
-    """Give the messages that are in every one of the sets.
-
-    Args:
-        sets: At least one.
-    """
-    return _combined(sets, intersect, and_)
-
-
-def either(sets: Sequence[MessageSet]) -> MessageSet:
-    """Give the messages that are in any of the sets.
-
-    Args:
-        sets: At least one.
-    """
-    return _combined(sets, union, or_)
-
-
-def _combined(sets: Sequence[MessageSet], compound: Any, connective: Any) -> MessageSet:
-    if len(sets) == 1:
-        return sets[0]
-    routes = frozenset[str]().union(*(each.routes for each in sets))
-    listed = [each.ids for each in sets if isinstance(each, Listed)]
-    if len(listed) < len(sets):
-        return Told(connective(*(each.condition for each in sets)), routes)
-    # SQLite takes no brackets around the members of a compound; a subquery is the same.
-    ids = compound(*listed).subquery()
-    return Listed(select(next(iter(ids.c))), routes)
+def _matches(index: NamedFromClause, route: str, slot: int) -> ColumnElement[bool]:
+    return index.c[_INDEXES[route]].op("MATCH", is_comparison=True)(bindparam(f"match_{slot}"))

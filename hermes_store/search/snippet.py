@@ -1,8 +1,8 @@
 """Snippets: the part of a text around its matches, the same for every route and engine.
 
-One window of about forty words (a character of an unspaced script counts a third of a word, so that 120 of them make a
-window) is laid where most different terms stand, then most matches, then first. Matches are marked; what is left out is
-an ellipsis. Only hits that are returned get a snippet.
+One window of about forty words (three characters of an unspaced script count as one, so that 120 of them make a window)
+is laid where most different terms stand, then most matches, then first. Matches are marked; what is left out is an
+ellipsis. Only hits that are returned get a snippet.
 """
 
 from __future__ import annotations
@@ -14,23 +14,22 @@ from collections.abc import Iterator, Sequence
 from collections.abc import Set as AbstractSet
 from itertools import islice, pairwise
 
-from hermes_store.search.scripts import LETTER, UNSPACED, fold_width, fold_words
+from hermes_store.search.scripts import GAP, UNSPACED, fold_width, fold_words
 from hermes_store.search.syntax import And, Leaf, Near, Node, Not, Or
 from hermes_store.search.terms import Kind, needle
 from hermes_store.search.verify import Field, Span, spans
 
 OPEN, CLOSE, ELLIPSIS = ">>>", "<<<", "..."
 
-#: Size of a window: a word counts three, a character of an unspaced script one.
-WINDOW = 120
-_WORD_SIZE = 3
-#: Characters of a window at most, whatever they are: data without blanks is one word.
-_LONGEST = 600
-#: Matches that are looked at to place the window.
-_MATCHES = 100
+#: Steps of a window; a word is one, and so are up to three characters of an unspaced script.
+WINDOW = 40
+#: Characters to each side of it at most, whatever they are: data without blanks is one word.
+_LONGEST = 300
+#: Matches of a term that are looked at to place the window.
+_MATCHES = 50
 
-_UNIT = re.compile(rf"[{UNSPACED}]|(?:(?![{UNSPACED}]){LETTER})+")
-_UNSPACED = re.compile(f"[{UNSPACED}]")
+_STEP_PATTERN = rf"(?:[{UNSPACED}]{{1,3}}|[^\W_{UNSPACED}]+)"
+_STEP = re.compile(_STEP_PATTERN)
 
 Mark = tuple[int, int, int]
 """Start and end of a match in the text, and the number of its term."""
@@ -49,8 +48,9 @@ def snippet(node: Node, fields: Sequence[Field], relaxed: AbstractSet[Leaf] = fr
     """
     best: tuple[str, list[Mark]] | None = None
     most = 0
+    terms = list(dict.fromkeys(_shown(node)))
     for text in fields:
-        marks = _marks(node, text, relaxed)
+        marks = _marks(terms, text, relaxed) if text.text else []
         kinds = len({kind for _, _, kind in marks})
         if kinds > most:
             best, most = (text.text, marks), kinds
@@ -65,9 +65,9 @@ def snippet(node: Node, fields: Sequence[Field], relaxed: AbstractSet[Leaf] = fr
 # ------------------------------------------------------------------------------------------------------------- matches
 
 
-def _marks(node: Node, text: Field, relaxed: AbstractSet[Leaf]) -> list[Mark]:
+def _marks(terms: Sequence[Leaf], text: Field, relaxed: AbstractSet[Leaf]) -> list[Mark]:
     marks: list[Mark] = []
-    for kind, leaf in enumerate(dict.fromkeys(_shown(node))):
+    for kind, leaf in enumerate(terms):
         found = list(islice(spans(leaf, text, relaxed), _MATCHES))
         marks.extend((start, end, kind) for start, end in _in_text(found, text.text, needle(leaf).kind))
     return sorted(marks)
@@ -122,57 +122,54 @@ def _joins(character: str) -> bool:
 
 
 def _densest(text: str, marks: list[Mark]) -> tuple[int, int, int]:
-    """Choose the run of marks that fits a window and shows most; gives its first and last mark, and its size."""
-    gaps = [_size(text, left, right) for (left, _, _), (right, _, _) in pairwise(marks)]
-    best, best_worth = (0, 0, min(_size(text, *marks[0][:2]), WINDOW)), (0, 0)
+    """Choose the run of marks that fits a window and shows most; gives its first and last mark, and its steps."""
+    if len(marks) == 1:
+        return 0, 0, min(_steps(text, *marks[0][:2]), WINDOW)
+    gaps = [_steps(text, left, right) for (left, _, _), (right, _, _) in pairwise(marks)]
+    best, best_worth = (0, 0, min(_steps(text, *marks[0][:2]), WINDOW)), (0, 0)
     for first in range(len(marks)):
-        last, size = first, _size(text, *marks[first][:2])
-        while (
-            last + 1 < len(marks) and size + gaps[last] <= WINDOW and marks[last + 1][1] - marks[first][0] <= _LONGEST
-        ):
+        last, size = first, _steps(text, *marks[first][:2])
+        furthest = marks[first][0] + 2 * _LONGEST
+        while last + 1 < len(marks) and size + gaps[last] <= WINDOW and marks[last + 1][1] <= furthest:
             size += gaps[last]
             last += 1
         worth = len({kind for _, _, kind in marks[first : last + 1]}), last - first
         if worth > best_worth:
             best, best_worth = (first, last, min(size, WINDOW)), worth
+        if last + 1 == len(marks):
+            break  # runs that begin later are parts of this one
     return best
 
 
-def _size(text: str, start: int, end: int) -> int:
-    if end - start > _LONGEST:
-        return WINDOW + 1
-    return sum(1 if _UNSPACED.match(unit[0]) else _WORD_SIZE for unit in _UNIT.finditer(text, start, end))
+def _steps(text: str, start: int, end: int) -> int:
+    return WINDOW + 1 if end - start > 2 * _LONGEST else len(_STEP.findall(text, start, end))
 
 
 def _expanded(text: str, start: int, end: int, room: int) -> Span:
     """Widen a window by whole words, half to the left if there is as much, and the rest to the right."""
-    far_left, far_right = max(start - _LONGEST, 0), min(end + _LONGEST, len(text))
-    before = [unit.span() for unit in _UNIT.finditer(text, far_left, start)]
-    after = [unit.span() for unit in _UNIT.finditer(text, end, far_right)]
-    # The outermost ones may be halves of words.
-    before = before[1:] if far_left else before
-    after = after[:-1] if far_right < len(text) else after
-    left, room_left = _taken(text, before[::-1], room // 2)
-    right, room_left = _taken(text, after, room - room // 2 + room_left)
-    more, _ = _taken(text, before[::-1][left:], room_left)
-    left += more
-    all_left = not far_left and left == len(before)
-    all_right = far_right == len(text) and right == len(after)
-    start = 0 if all_left else before[::-1][left - 1][0] if left else start
-    end = len(text) if all_right else after[right - 1][1] if right else end
-    return start, end
+    before, after = text[max(start - _LONGEST, 0) : start][::-1], text[end : end + _LONGEST]
+    cut_before, cut_after = start > _LONGEST, end + _LONGEST < len(text)
+    left, taken = _reach(before, room // 2, cut=cut_before)
+    right, taken_right = _reach(after, room - taken, cut=cut_after)
+    if taken + taken_right < room:
+        left, _ = _reach(before, room - taken_right, cut=cut_before)
+    # Signs at the very ends of a text are shown with it.
+    first, last = start - left, end + right
+    return (0 if not _STEP.search(text, 0, first) else first), (len(text) if not _STEP.search(text, last) else last)
 
 
-def _taken(text: str, units: list[Span], room: int) -> tuple[int, int]:
-    """Tell how many units fit, and what room is left."""
-    taken = 0
-    for start, end in units:
-        size = _size(text, start, end)
-        if size > room:
-            break
-        room -= size
-        taken += 1
-    return taken, room
+def _reach(text: str, steps: int, *, cut: bool) -> tuple[int, int]:
+    """Tell how far a number of steps goes from the beginning of a text, and how many there are at most."""
+    found = _stepping(steps).match(text)
+    length = found.end() if found else 0
+    if cut and length == len(text):  # the last word goes on beyond
+        length = max((step.start() for step in _STEP.finditer(text)), default=0)
+    return length, len(_STEP.findall(text, 0, length))
+
+
+@functools.cache
+def _stepping(steps: int) -> re.Pattern[str]:
+    return re.compile(rf"(?:{GAP}*{_STEP_PATTERN}){{0,{steps}}}")
 
 
 def _marked(text: str, marks: list[Mark], start: int, end: int) -> str:

@@ -34,7 +34,7 @@ def matching_sessions(connection: Connection, query: Query, filters: Filters) ->
         filters: What to restrict the sessions to; those on messages (roles, times) do not apply.
     """
     hits: list[SessionHit] = []
-    with connection.execute(sessions_statement(query, filters)) as found:
+    with connection.execute(sessions_statement(query, filters), filters.parameters) as found:
         for batch in found.partitions(_BATCH):
             hits += (hit for row in batch if (hit := _hit(row, query)))
             if len(hits) >= filters.limit:
@@ -49,7 +49,7 @@ def sessions_statement(query: Query, filters: Filters) -> Select[Any]:
         query: The query.
         filters: What to restrict the sessions to.
     """
-    conditions = [session_allowed(s, filters)]
+    conditions = [session_allowed(s, filters.form)]
     if filters.session_ids is not None:
         conditions.append(among(s.c.id, filters.session_ids))
     may_answer = or_(

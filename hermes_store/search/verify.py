@@ -76,7 +76,9 @@ def matches(node: Node, fields: Sequence[Field], relaxed: AbstractSet[Leaf] = _N
         case Near():
             return any(_is_near(node, text) for text in fields)
         case _:
-            return any(True for text in fields for _ in spans(node, text, relaxed))
+            sought = needle(node)
+            finders = _finders(node, literal=sought.literal and node not in relaxed)
+            return any(_holds(text, sought.kind, finders) for text in fields)
 
 
 def spans(leaf: Leaf, text: Field, relaxed: AbstractSet[Leaf] = _NONE) -> Iterator[Span]:
@@ -113,8 +115,15 @@ def _spans(sought: Needle, text: Field, *, literal: bool) -> Iterator[Span]:
     if sought.kind is Kind.SUBSTRING and not text.substring:
         return
     folded = text.folded(sought.kind)
-    for finder in _finders(sought, literal=literal):
+    for finder in _finders(sought.leaf, literal=literal):
         yield from finder.spans(folded, glued=text.substring)
+
+
+def _holds(text: Field, kind: Kind, finders: Sequence[_Finder]) -> bool:
+    if not text.text or (kind is Kind.SUBSTRING and not text.substring):
+        return False
+    folded = text.folded(kind)
+    return any(next(finder.spans(folded, glued=text.substring), None) is not None for finder in finders)
 
 
 def _is_near(node: Near, text: Field) -> bool:
@@ -185,7 +194,8 @@ def _continues(character: str, *, glued: bool) -> bool:
 
 
 @functools.lru_cache(maxsize=2048)
-def _finders(sought: Needle, *, literal: bool) -> tuple[_Finder, ...]:
+def _finders(leaf: Leaf, *, literal: bool) -> tuple[_Finder, ...]:
+    sought = needle(leaf)
     if sought.kind is Kind.SIGNS:
         return (_Finder(re.compile(re.escape(sought.text)), sought.text, left=False, right=False),)
     gap = _BLANK if literal else GAP

@@ -17,6 +17,7 @@ from sqlalchemy import Connection, MetaData, Table
 from sqlalchemy.schema import DefaultClause
 
 from hermes_store.sqlite.shape import ColumnShape, Shape, inspect
+from hermes_store.sqlite.vocabulary import make_vocabulary
 
 _COOKIE = "hermes_store_cookie"
 _SHAPE = "hermes_store_shape"
@@ -38,6 +39,8 @@ def fit_connection(connection: Connection, metadata: MetaData) -> Shape:
     raw: Any = connection.connection.driver_connection
     info = connection.info
     cookie = raw.execute("PRAGMA main.schema_version").fetchone()[0]
+    if _COOKIE not in info:
+        make_vocabulary(raw)
     if info.get(_COOKIE) != cookie:
         for name in info.pop(_VIEWS, ()):
             raw.execute(f"DROP VIEW IF EXISTS temp.{quoted(name)}")

@@ -217,7 +217,7 @@ def _plan(corpus: Corpus, query: str, **filters: Any) -> Any:
 def test_a_plan_names_a_route_for_each_term(corpus: Corpus):
     plan = _plan(corpus, 'docker 漓江 大别山项目 NOT "old plan"')
     assert plan.query == 'docker AND 漓江 AND 大别山项目 AND NOT "old plan"'
-    assert dict(plan.routes) == {"docker": "word", "漓江": "like", "大别山项目": "trigram"}
+    assert dict(plan.routes) == {"docker": "word", "漓江": "gram", "大别山项目": "trigram"}
     assert [statement.purpose for statement in plan.statements] == ["ranked", "rest"]
     assert plan.degraded is None
 

@@ -69,6 +69,15 @@ def decode(content: object) -> Decoded:
     return Decoded(_joined(_words(value)), value, problem)
 
 
+def read_text(value: object) -> str | None:
+    """Give a short text (a name, an id, a role) as valid Unicode; never raises.
+
+    Args:
+        value: What the column holds: text, NULL, or whatever else SQLite let in.
+    """
+    return None if value is None else decode(value).text
+
+
 def decode_tool_calls(tool_calls: object) -> Decoded:
     """Give the text of a ``messages.tool_calls`` value: each tool's name and the values of its arguments.
 

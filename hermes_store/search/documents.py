@@ -15,7 +15,7 @@ from typing import Any
 
 from sqlalchemy import ColumnElement, Connection, Row, Select, bindparam, case, func, literal_column, select
 
-from hermes_store.content import Decoded, decode, decode_tool_calls
+from hermes_store.content import Decoded, decode, decode_tool_calls, read_text
 from hermes_store.search import rows, sets
 from hermes_store.search.filters import FilterForm
 from hermes_store.search.plan import Plan, Proposal
@@ -23,7 +23,7 @@ from hermes_store.search.records import UNREADABLE_TIME, usable_time
 from hermes_store.search.rows import SOURCE, TOOL_LIMIT, m, s
 from hermes_store.search.verify import Field
 
-#: Candidates read beyond those that a page needs, since some are dropped.
+#: Messages read for those that were dropped from a page.
 _SPARE = 12
 #: Candidates of the first look where restrictions may drop most of them, and how many times more each next look takes.
 _FIRST_SELECTIVE, _GROWTH = 500, 16
@@ -48,13 +48,14 @@ class Document:
     fields: tuple[Field, ...] = field(repr=False)
     score: float | None = None
 
-    @property
-    def shown_fields(self) -> tuple[Field, ...]:
-        """The texts a snippet may come from, the most telling first: tool calls in words rather than JSON."""
+    def shown_fields(self) -> Iterator[Field]:
+        """Give the texts a snippet may come from, the most telling first: tool calls in words rather than JSON."""
+        content, *others = self.fields
+        yield content
         calls = self.row.tool_calls
-        if calls is None or _JSON_ESCAPE in str(calls):
-            return self.fields
-        return self.fields[0], Field(decode_tool_calls(calls).text, self.fields[-1].substring), *self.fields[1:]
+        if calls is not None and _JSON_ESCAPE not in str(calls):
+            yield Field(decode_tool_calls(calls).text, self.fields[-1].substring)
+        yield from others
 
     @property
     def problems(self) -> tuple[str, ...]:
@@ -82,11 +83,19 @@ def proposed(connection: Connection, proposal: Proposal, plan: Plan, *, ranked: 
         yield from _best_first(connection, proposal, read, needed, selective=plan.filters.form.selective)
         return
     with connection.execute(proposal.statement, proposal.parameters) as found:
-        size = needed + _SPARE
-        while batch := [row[0] for row in found.fetchmany(min(size, _LARGEST_READ))]:
+        sizes = _sizes(needed)
+        while batch := [row[0] for row in found.fetchmany(next(sizes))]:
             documents = read(batch)
             yield from (documents[id_] for id_ in batch if id_ in documents)
-            size *= 2
+
+
+def _sizes(needed: int) -> Iterator[int]:
+    """How many messages to read at once: those of the page, then a few for those that were dropped, then more."""
+    yield min(max(needed, 1), _LARGEST_READ)
+    size = _SPARE
+    while True:
+        yield size
+        size = min(size * 2, _LARGEST_READ)
 
 
 def _best_first(
@@ -112,9 +121,9 @@ def _best_first(
 
 
 def _in_total_order(found: Sequence[Row[Any]], read: _Reader, needed: int) -> Iterator[Document]:
-    at, size = 0, needed + _SPARE
+    at, sizes = 0, _sizes(needed)
     while at < len(found):
-        end = min(at + min(size, _LARGEST_READ), len(found))
+        end = min(at + next(sizes), len(found))
         while end < len(found) and found[end].rank == found[end - 1].rank:
             end += 1
         scores = {row.rowid: row.rank for row in found[at:end]}
@@ -122,7 +131,7 @@ def _in_total_order(found: Sequence[Row[Any]], read: _Reader, needed: int) -> It
         documents.sort(key=lambda document: (_time_order(document.row.timestamp), document.row.id), reverse=True)
         documents.sort(key=lambda document: document.score or 0.0)
         yield from documents
-        at, size = end, size * 2
+        at = end
 
 
 class _Reader:
@@ -193,11 +202,11 @@ def _document(row: Row[Any], score: float | None, *, whole_tools: bool) -> Docum
         content = replace(content, text=content.text[:TOOL_LIMIT])
     # Layout 3 keeps tool calls out of the substring index, but for those that only decoding can read.
     escaped = isinstance(row.tool_calls, str) and _JSON_ESCAPE in row.tool_calls
-    calls = decode_tool_calls(row.tool_calls) if escaped else decode(row.tool_calls)
+    calls = decode_tool_calls(row.tool_calls).text if escaped else read_text(row.tool_calls) or ""
     fields = (
         Field(content.text, covered),
-        Field(decode(row.tool_name).text, covered),
-        Field(calls.text, covered and escaped),
+        Field(read_text(row.tool_name) or "", covered),
+        Field(calls, covered and escaped),
     )
     return Document(row, content, fields, score)
 

@@ -24,7 +24,7 @@ from typing import Any
 from sqlalchemy import Connection, Select, func, select
 from sqlalchemy.exc import DBAPIError
 
-from hermes_store.content import decode
+from hermes_store.content import read_text
 from hermes_store.search.context import contexts
 from hermes_store.search.documents import Document, proposed
 from hermes_store.search.faults import Fault, deadline, fault_of, typed
@@ -310,13 +310,13 @@ def _hits(connection: Connection, found: _Found, plan: Plan) -> tuple[SearchHit,
     return tuple(
         SearchHit(
             id=document.row.id,
-            session_id=_text(document.row.session_id) or "",
-            role=_text(document.row.role) or "",
-            snippet=snippet(plan.query.root, document.shown_fields, found.relaxed),
+            session_id=read_text(document.row.session_id) or "",
+            role=read_text(document.row.role) or "",
+            snippet=snippet(plan.query.root, document.shown_fields(), found.relaxed),
             timestamp=usable_time(document.row.timestamp),
-            tool_name=_text(document.row.tool_name),
-            source=_text(document.row.source),
-            model=_text(document.row.model),
+            tool_name=read_text(document.row.tool_name),
+            source=read_text(document.row.source),
+            model=read_text(document.row.model),
             session_started=usable_time(document.row.started_at),
             score=document.score,
             context=around.get(document.row.id, ()),
@@ -324,10 +324,6 @@ def _hits(connection: Connection, found: _Found, plan: Plan) -> tuple[SearchHit,
         )
         for document in found.page
     )
-
-
-def _text(value: object) -> str | None:
-    return None if value is None else decode(value).text
 
 
 def _joined(reasons: Iterable[str | None]) -> str | None:

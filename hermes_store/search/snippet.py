@@ -10,7 +10,7 @@ from __future__ import annotations
 import functools
 import re
 import unicodedata
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from collections.abc import Set as AbstractSet
 from itertools import islice, pairwise
 
@@ -30,12 +30,14 @@ _MATCHES = 50
 
 _STEP_PATTERN = rf"(?:[{UNSPACED}]{{1,3}}|[^\W_{UNSPACED}]+)"
 _STEP = re.compile(_STEP_PATTERN)
+# Half-width Katakana and Hangul, of which two characters fold to one.
+_HALF_WIDTH = re.compile("[\uff66-\uffdc]")
 
 Mark = tuple[int, int, int]
 """Start and end of a match in the text, and the number of its term."""
 
 
-def snippet(node: Node, fields: Sequence[Field], relaxed: AbstractSet[Leaf] = frozenset()) -> str:
+def snippet(node: Node, fields: Iterable[Field], relaxed: AbstractSet[Leaf] = frozenset()) -> str:
     """Show where a message answers a query.
 
     Args:
@@ -47,15 +49,17 @@ def snippet(node: Node, fields: Sequence[Field], relaxed: AbstractSet[Leaf] = fr
         The window with its marks; the beginning of the first text that has any when nothing matches.
     """
     best: tuple[str, list[Mark]] | None = None
-    most = 0
+    most, head = 0, ""
     terms = list(dict.fromkeys(_shown(node)))
     for text in fields:
         marks = _marks(terms, text, relaxed) if text.text else []
         kinds = len({kind for _, _, kind in marks})
         if kinds > most:
             best, most = (text.text, marks), kinds
+        if most == len(terms):
+            break
+        head = head or text.text.strip()
     if best is None:
-        head = next((text.text for text in fields if text.text.strip()), "")
         return _marked(head, [], *_expanded(head, 0, 0, WINDOW))
     whole, marks = best
     first, last, size = _densest(whole, marks)
@@ -69,7 +73,7 @@ def _marks(terms: Sequence[Leaf], text: Field, relaxed: AbstractSet[Leaf]) -> li
     marks: list[Mark] = []
     for kind, leaf in enumerate(terms):
         found = list(islice(spans(leaf, text, relaxed), _MATCHES))
-        marks.extend((start, end, kind) for start, end in _in_text(found, text.text, needle(leaf).kind))
+        marks.extend((start, end, kind) for start, end in _in_text(found, text, needle(leaf).kind))
     return sorted(marks)
 
 
@@ -84,7 +88,7 @@ def _shown(node: Node) -> Iterator[Leaf]:
             yield node
 
 
-def _in_text(found: list[Span], text: str, kind: Kind) -> list[Span]:
+def _in_text(found: list[Span], text: Field, kind: Kind) -> list[Span]:
     """Carry places in a folded text back to the text itself."""
     origins = _origins(text, kind) if found else None
     if origins is None:
@@ -92,16 +96,18 @@ def _in_text(found: list[Span], text: str, kind: Kind) -> list[Span]:
     return [(origins[start], max(origins[end], origins[end - 1] + 1)) for start, end in found]
 
 
-def _origins(text: str, kind: Kind) -> list[int] | None:
+def _origins(field: Field, kind: Kind) -> list[int] | None:
     """Give, for each character of the folded text and for its end, where it comes from; None when nothing moved."""
+    text = field.text
     if text.isascii() or kind is Kind.SIGNS:
         return None
+    same_length = len(field.folded(kind)) == len(text)
     if kind is Kind.WORD:
-        if len(fold_words(text)) == len(text):  # each character folds to one or to none
+        if same_length:  # each character folds to one or to none
             return None
         return [at for at, character in enumerate(text) if fold_words(character)] + [len(text)]
-    if unicodedata.is_normalized("NFKC", text) and len(text.casefold()) == len(text):
-        return None
+    if same_length and unicodedata.is_normalized("NFC", text) and not _HALF_WIDTH.search(text):
+        return None  # nothing was joined, so each character folded to one
     return [start for start, cluster in _clusters(text) for _ in fold_width(cluster)] + [len(text)]
 
 

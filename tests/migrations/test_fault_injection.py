@@ -120,8 +120,8 @@ def same_steps_every_time(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def make_steps_equal(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("hermes_store.migrations.pending._paced", lambda size, held: size)
-    monkeypatch.setattr("hermes_store.migrations.pending._FIRST_WEIGHT", 64 * 1024)
+    monkeypatch.setattr("hermes_store.migrations.steps.paced", lambda size, held: size)
+    monkeypatch.setattr("hermes_store.migrations.steps.FIRST_WEIGHT", 64 * 1024)
     monkeypatch.setattr("time.sleep", lambda seconds: None)
 
 

@@ -19,12 +19,19 @@ from hermes_store.migrations import steps
 from hermes_store.migrations.markers import drop_markers, set_marker
 from hermes_store.migrations.report import Progress, ProgressCallback
 from hermes_store.migrations.schema_edits import editable_schema
+from hermes_store.migrations.segments import (
+    STEPS_BETWEEN_MERGES,
+    finish_merging,
+    is_merging_put_off,
+    merge,
+    put_off_merging,
+)
 from hermes_store.migrations.steps import id_ranges, inspect_now, read_value, step, writing
 from hermes_store.migrations.text_fill import TextWork, is_text_pending
 from hermes_store.sqlite import shape as keys
 from hermes_store.sqlite.capabilities import probe
 from hermes_store.sqlite.damage import INDEX_PARTS, first_damage, is_damage, lacks_parts
-from hermes_store.sqlite.engine import BEGIN_OPTION, row_changes
+from hermes_store.sqlite.engine import BEGIN_OPTION
 from hermes_store.sqlite.gaps import SUBSTRING_SESSIONS
 from hermes_store.sqlite.shape import TRIGRAM_INDEX, WORD_INDEX, Layout, Shape, inspect
 from hermes_store.sqlite.views import quoted
@@ -40,11 +47,6 @@ _WEIGHTS = (
 _COMPARE = 20_000
 #: Answered from the index on uids, which holds the rows that are active.
 _LACKS_UID = "SELECT 1 FROM messages WHERE active = 1 AND message_uid IS NULL LIMIT 1"
-#: Segments may pile up while filling (merging is put off), but FTS5 allows 2,000 and slows down long before.
-_CRISIS_MERGE = 1_500
-_STEPS_BETWEEN_MERGES = 400
-#: FTS5's own defaults, put back at the end.
-_DEFAULT_AUTOMERGE, _DEFAULT_CRISIS_MERGE = 4, 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +80,7 @@ _TRIGRAM = _Fill(
     f" WHERE m.role <> 'tool' AND {SUBSTRING_SESSIONS} AND m.id > ? AND m.id <= ?",
 )
 _FILLS = (_WORD, _TRIGRAM)
+_NAMES = (WORD_INDEX, TRIGRAM_INDEX)
 
 
 @dataclass(slots=True)
@@ -109,7 +112,7 @@ class PendingWork:
             left = []
             if _fillable(self.engine):
                 left.append(self._fill_indexes(writer))
-                self._merge_segments(writer)
+                finish_merging(self.engine, writer, self.progress, *_NAMES)
             left.append(self.decoding.run(writer))
             self._empty_trash(writer)
         return [problem for problem in left if problem is not None]
@@ -181,7 +184,7 @@ class PendingWork:
 
     def _fill_marked_range(self, writer: Connection) -> None:
         """Fill the ids between the markers, in order, both indexes together."""
-        self._settings(writer, automerge=0, crisis=_CRISIS_MERGE)
+        put_off_merging(writer, *_NAMES)
         done, weight = 0, steps.FIRST_WEIGHT
         while True:
             with step(writer) as clock:
@@ -203,8 +206,8 @@ class PendingWork:
             self.progress(Progress("index", progress, high_water))
             weight = steps.paced(weight, clock.held)
             done += 1
-            if done % _STEPS_BETWEEN_MERGES == 0:
-                self._merge(writer)
+            if done % STEPS_BETWEEN_MERGES == 0:
+                merge(writer, self.progress, *_NAMES)
 
     def _mend_gaps(self, writer: Connection) -> str | None:
         """Compare each index with the messages that belong in it, and add what is missing.
@@ -229,24 +232,6 @@ class PendingWork:
                 writer.exec_driver_sql(fill.insert_missing, (position, upper))
             position, weight = upper, steps.paced(weight, clock.held)
             self.progress(Progress("index", position, high, f"gap in {fill.name}"))
-
-    def _merge_segments(self, writer: Connection) -> None:
-        """Merge what the fill piled up, and put FTS5's own settings back."""
-        if _settings_changed(self.engine):
-            self._merge(writer)
-            self._settings(writer, automerge=_DEFAULT_AUTOMERGE, crisis=_DEFAULT_CRISIS_MERGE)
-
-    def _merge(self, writer: Connection) -> None:
-        for fill in _FILLS:
-            pages, done, more = 16, 0, True
-            while more:
-                with step(writer) as clock:
-                    before = row_changes(writer)
-                    _command(writer, fill.name, "merge", pages)
-                    more = row_changes(writer) - before >= 2  # noqa: PLR2004 - FTS5's own sign of work done
-                done += pages
-                pages = steps.paced(pages, clock.held)
-                self.progress(Progress("merge", done, 0, fill.name))
 
     def _empty_trash(self, writer: Connection) -> None:
         """Empty the retired tables in steps, then drop them; their pages become free pages of the file."""
@@ -273,12 +258,6 @@ class PendingWork:
             self.progress(Progress("clean", emptied, 0, name))
             rows = steps.paced(rows, clock.held)
 
-    def _settings(self, writer: Connection, *, automerge: int, crisis: int) -> None:
-        with step(writer):
-            for fill in _FILLS:
-                _command(writer, fill.name, "automerge", automerge)
-                _command(writer, fill.name, "crisismerge", crisis)
-
 
 def is_pending(engine: Engine, *, thorough: bool) -> bool:
     """Say whether `PendingWork` has anything to do on a file that is at head.
@@ -297,7 +276,9 @@ def is_pending(engine: Engine, *, thorough: bool) -> bool:
     if shape.rebuild is not None:
         return True
     try:
-        return _settings_changed(engine) or (thorough and any(_is_incomplete(engine, fill) for fill in _FILLS))
+        return is_merging_put_off(engine, *_NAMES) or (
+            thorough and any(_is_incomplete(engine, fill) for fill in _FILLS)
+        )
     except DatabaseError as error:
         if not is_damage(error):
             raise
@@ -394,16 +375,6 @@ def _delete_some(engine: Engine, name: str) -> str:
             columns = reader.exec_driver_sql(f"SELECT name FROM pragma_table_info('{name}') WHERE pk > 0 ORDER BY pk")
             key = ", ".join(quoted(row[0]) for row in columns)
     return f"DELETE FROM {quoted(name)} WHERE ({key}) IN (SELECT {key} FROM {quoted(name)} LIMIT ?)"
-
-
-def _settings_changed(engine: Engine) -> bool:
-    query = "SELECT 1 FROM {}_config WHERE (k = 'automerge' AND v <> {}) OR (k = 'crisismerge' AND v <> {})"
-    defaults = (_DEFAULT_AUTOMERGE, _DEFAULT_CRISIS_MERGE)
-    return any(read_value(engine, query.format(fill.name, *defaults)) for fill in _FILLS)
-
-
-def _command(connection: Connection, name: str, command: str, value: int) -> None:
-    connection.exec_driver_sql(f"INSERT INTO {name} ({name}, rank) VALUES (?, ?)", (command, value))
 
 
 def _unhook(connection: Connection, table: str) -> None:

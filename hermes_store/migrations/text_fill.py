@@ -17,6 +17,13 @@ from sqlalchemy.exc import DatabaseError
 from hermes_store.migrations import steps
 from hermes_store.migrations.markers import set_marker
 from hermes_store.migrations.report import Progress, ProgressCallback
+from hermes_store.migrations.segments import (
+    STEPS_BETWEEN_MERGES,
+    finish_merging,
+    is_merging_put_off,
+    merge,
+    put_off_merging,
+)
 from hermes_store.migrations.steps import id_ranges, inspect_now, read_value, step
 from hermes_store.sqlite.capabilities import probe
 from hermes_store.sqlite.damage import first_damage, is_damage
@@ -36,6 +43,8 @@ from hermes_store.sqlite.shape import inspect
 
 #: Messages read at once when ids are looked for.
 _SCAN = 2_000
+#: From so many waiting messages on, merging is left to the end.
+_MANY = 500
 _TABLES = ("messages", f"{TEXT_INDEX}_content")
 _BELONGS = f"SELECT m.id FROM messages AS m WHERE m.id > :low AND m.id <= :high AND {ENCODED}"
 _INDEXED = f"SELECT id FROM {TEXT_INDEX}_content WHERE id > :low AND id <= :high"
@@ -125,14 +134,19 @@ class TextWork:
 
     def _drain(self, writer: Connection) -> None:
         waiting = int(read_value(self.engine, f"SELECT count(*) FROM {TEXT_QUEUE}"))
-        done, weight = 0, steps.FIRST_WEIGHT
+        if waiting > _MANY:
+            put_off_merging(writer, TEXT_INDEX)
+        done, rounds, weight = 0, 0, steps.FIRST_WEIGHT
         while done < waiting:
             with step(writer) as clock:
                 moved = drain(writer, weight)
             if not moved:  # another process was here
-                return
-            done, weight = done + moved, steps.paced(weight, clock.held)
+                break
+            done, rounds, weight = done + moved, rounds + 1, steps.paced(weight, clock.held)
             self.progress(Progress("decode", done, waiting))
+            if rounds % STEPS_BETWEEN_MERGES == 0:
+                merge(writer, self.progress, TEXT_INDEX)
+        finish_merging(self.engine, writer, self.progress, TEXT_INDEX)
 
 
 def is_text_pending(engine: Engine, *, thorough: bool) -> bool:
@@ -145,6 +159,8 @@ def is_text_pending(engine: Engine, *, thorough: bool) -> bool:
     if not _is_laid_out(engine):
         return False
     if text_index_fault(inspect_now(engine)) is not None:
+        return True
+    if is_merging_put_off(engine, TEXT_INDEX):
         return True
     return thorough and (_is_damaged(engine) or any(ids for ids, _ in _found(engine, _UNNOTED)))
 

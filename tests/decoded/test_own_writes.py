@@ -134,9 +134,11 @@ class TestDrain:
         self, name: str, path: Path, waiting: list[int], writer: Connection
     ) -> None:
         DAMAGES[name](path)
+        failure = None
         try:
             with writer.begin():
                 drain(writer, 10**9)
         except DatabaseError as error:
-            assert is_index_failure(error)
-            assert queued(path) == waiting
+            failure = error
+        # One of the two libraries does not notice every kind.
+        assert failure is None or (is_index_failure(failure) and queued(path) == waiting)

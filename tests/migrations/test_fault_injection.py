@@ -177,7 +177,11 @@ def _columns(connection: Any, table: bytes) -> str:
 
 def canonical(state: State) -> dict[str, str]:
     """The rows that must be the same however often an upgrade was interrupted: not how an index is cut into pages."""
-    return {name: digest for name, digest in state.rows.items() if not name.startswith(("messages_fts", "sqlite_"))}
+    return {
+        name: digest
+        for name, digest in state.rows.items()
+        if not name.startswith(("messages_fts", "hs_text_fts", "sqlite_"))
+    }
 
 
 def changing(undisturbed: Undisturbed) -> list[int]:

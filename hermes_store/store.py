@@ -22,7 +22,7 @@ from sqlalchemy.exc import DatabaseError
 from sqlalchemy.orm import Session
 
 from hermes_store import migrations
-from hermes_store.errors import NotFoundError, ReadOnlyError, SchemaBehindError
+from hermes_store.errors import NotFoundError, ReadOnlyError, SchemaBehindError, StoreBusyError
 from hermes_store.lineage import LineageRepository
 from hermes_store.messages import MessageRepository
 from hermes_store.meta import MetaRepository
@@ -35,7 +35,16 @@ from hermes_store.search.records import SearchPage, SearchPlan
 from hermes_store.sessions import SessionRepository
 from hermes_store.sqlite.backup import backup_to
 from hermes_store.sqlite.capabilities import Capabilities, probe
-from hermes_store.sqlite.engine import BEGIN_OPTION, DEFAULT_TIMEOUT, begin_now, busy_as_typed, make_engine, read_text
+from hermes_store.sqlite.decoded import DRAIN_WEIGHT, drain, text_index_fault
+from hermes_store.sqlite.engine import (
+    BEGIN_OPTION,
+    DEFAULT_TIMEOUT,
+    TIMEOUT_OPTION,
+    begin_now,
+    busy_as_typed,
+    make_engine,
+    read_text,
+)
 from hermes_store.sqlite.gaps import incomplete_indexes
 from hermes_store.sqlite.readonly import Reader, explain_open_error, open_reader, require_file
 from hermes_store.sqlite.shape import Shape, inspect
@@ -233,6 +242,8 @@ class HermesStore:
             # The session joined a transaction that was begun on the connection, and would not end it.
             session.flush()
             connection.commit()
+            session.close()
+            self._index_decoded(connection, shape)
 
     @contextmanager
     def reading(self) -> Iterator[Session]:
@@ -346,6 +357,21 @@ class HermesStore:
                 if keys_off:
                     raw.execute("PRAGMA foreign_keys=OFF")
 
+    def _index_decoded(self, connection: Connection, shape: Shape) -> None:
+        """Move some decoded texts into their index, if nobody else is writing.
+
+        In a transaction of its own: where that index is damaged, SQLite rolls back more than a savepoint.
+        """
+        if text_index_fault(shape) is not None:
+            return
+        connection.execution_options(**{TIMEOUT_OPTION: 0.0})
+        try:
+            begin(connection, "immediate", 0.0, restore=self._timeout)
+            drain(connection, DRAIN_WEIGHT)
+            connection.commit()
+        except (DatabaseError, StoreBusyError) as error:
+            log.debug("decoded texts wait for the next write or upgrade: %s", type(error).__name__)
+
     def _current_engine(self) -> Engine:
         """The engine; made anew when it reads without locks and the file has changed since."""
         if self._reader is None or not self._reader.outdated:
@@ -376,7 +402,9 @@ def bind(session: Session) -> UnitOfWork:
     return UnitOfWork(session, shape)
 
 
-def begin(connection: Connection, mode: Literal["deferred", "immediate"], timeout: float) -> None:
+def begin(
+    connection: Connection, mode: Literal["deferred", "immediate"], timeout: float, *, restore: float | None = None
+) -> None:
     """Begin the transaction that a unit of work runs in.
 
     Our own engines say BEGIN by their event; an application's engine may leave it to the driver, which would begin
@@ -386,11 +414,12 @@ def begin(connection: Connection, mode: Literal["deferred", "immediate"], timeou
         connection: A connection on which nothing has begun.
         mode: Which BEGIN.
         timeout: Seconds to wait for the write lock.
+        restore: Seconds of SQLite's own busy handler afterwards; the same when not given.
     """
     connection.begin()
     raw: Any = connection.connection.driver_connection
     if not raw.in_transaction:
-        begin_now(connection, mode, timeout)
+        begin_now(connection, mode, timeout, restore=restore)
 
 
 def _driver_error(engine: Engine) -> type[Exception]:

@@ -91,6 +91,33 @@ def run(release: str, command: str, path: Path, *arguments: str, library: str = 
     Raises:
         ReleaseError: It failed.
     """
+    return _answer(release, [str(TOOLS / "peer.py"), command, str(path), *arguments], library)
+
+
+def call(release: str, path: Path, code: str, *, library: str = LIBRARY) -> Answer:
+    """Run code on a session store of a release, which it finds as ``db``.
+
+    Args:
+        release: The release, as the package index names it.
+        path: The file; it is opened for writing.
+        code: Python statements.
+        library: The SQLite library the release uses.
+
+    Returns:
+        The log lines under ``log``.
+
+    Raises:
+        ReleaseError: It failed.
+    """
+    program = (
+        f"import json, sys\nsys.path.insert(0, {str(TOOLS)!r})\nimport peer\nfrom pathlib import Path\n"
+        f"from hermes_state import SessionDB\ndb = SessionDB(db_path=Path({str(path.resolve())!r}))\n"
+        f"{code}\ndb.close()\nprint(json.dumps({{'log': peer.LOGS}}))"
+    )
+    return _answer(release, ["-c", program], library)
+
+
+def _answer(release: str, program: Sequence[str], library: str) -> Answer:
     require(release)
     passed = {key: value for key, value in os.environ.items() if not key.startswith(("PYTHON", "PEER_", "HERMES_"))}
     with tempfile.TemporaryDirectory() as home:
@@ -103,7 +130,7 @@ def run(release: str, command: str, path: Path, *arguments: str, library: str = 
             "PYTHONPYCACHEPREFIX": str(HOME / "bytecode"),
         }
         done = subprocess.run(
-            [HOME / "venv" / "bin" / "python", TOOLS / "peer.py", command, path, *arguments],
+            [HOME / "venv" / "bin" / "python", *program],
             env=passed | own, capture_output=True, text=True, timeout=_SECONDS, check=False,
         )  # fmt: skip
     try:

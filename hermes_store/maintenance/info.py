@@ -18,6 +18,7 @@ from hermes_store.models import Base
 from hermes_store.sqlite import shape as keys
 from hermes_store.sqlite.capabilities import Capabilities, probe
 from hermes_store.sqlite.damage import INDEX_PARTS
+from hermes_store.sqlite.decoded import TEXT_INDEX, TEXT_QUEUE, text_index_fault
 from hermes_store.sqlite.shape import IndexShape, Shape
 from hermes_store.sqlite.views import quoted
 from hermes_store.store import HermesStore
@@ -108,7 +109,7 @@ def describe(store: HermesStore) -> StoreInfo:
             indexes=tuple(
                 _describe_index(connection, shape, index) for index in (shape.word, shape.trigram, shape.cjk)
             ),
-            pending=tuple(_pending(shape, behind=stamp != revisions[-1].revision)),
+            pending=tuple(_pending(connection, shape, behind=stamp != revisions[-1].revision)),
             unknown_triggers=tuple(_unknown_triggers(shape, known)),
             capabilities=probe(connection, shape),
         )
@@ -144,13 +145,20 @@ def _state(shape: Shape, index: IndexShape) -> str:
     return "filling" if shape.rebuild is not None and index.name != keys.CJK_INDEX else "ready"
 
 
-def _pending(shape: Shape, *, behind: bool) -> list[str]:
+def _pending(connection: Connection, shape: Shape, *, behind: bool) -> list[str]:
     found = ["revisions to run"] if behind else []
     if shape.rebuild is not None:
         progress, high_water = shape.rebuild
         found.append(f"search indexes to fill: message {progress} of {high_water}")
     if keys.UID_DONE_KEY not in shape.meta:
         found.append("message uids to give")
+    if shape.has("table", TEXT_QUEUE):
+        fault = text_index_fault(shape)
+        if fault is not None:
+            found.append(f"{TEXT_INDEX} {fault}")
+        waiting = connection.exec_driver_sql(f"SELECT count(*) FROM main.{TEXT_QUEUE}").scalar_one()
+        if waiting:
+            found.append(f"decoded texts to index: {waiting} messages")
     if shape.trash:
         found.append(f"{len(shape.trash)} retired index tables to empty")
     if shape.stale:

@@ -1,9 +1,9 @@
 """Upgrading a file: revisions, the work they leave, and the safety around both.
 
 The shape of it: `runner` is the one path every upgrade takes. It asks `preflight` whether the file may be touched,
-keeps a backup, lets Alembic run the revisions of `chain` (made of the steps in `ensure` and, for the indexes,
-`search_objects`), then runs `pending` to its end. `filelock` keeps several upgrades, and Hermes's own index rebuilds,
-apart. `environment` is what ``alembic/env.py`` calls.
+keeps a backup, lets Alembic run the revisions of `chain` (made of `ensure` and, for the indexes, `search_objects` and
+`text_objects`), then runs `pending` to its end (with `text_fill`, in the steps of `steps`). `filelock` keeps several
+upgrades, and Hermes's own index rebuilds, apart. `environment` is what ``alembic/env.py`` calls.
 """
 
 from __future__ import annotations
@@ -23,10 +23,11 @@ from hermes_store.errors import UpgradeError
 from hermes_store.migrations import environment
 from hermes_store.migrations.chain import Revision, chain, make_config, missing_pieces, recognise, stamped_revision
 from hermes_store.migrations.filelock import PROCESS_LOCK, upgrade_lock
-from hermes_store.migrations.pending import inspect_now, is_pending
+from hermes_store.migrations.pending import is_pending
 from hermes_store.migrations.preflight import require_known, require_store
 from hermes_store.migrations.report import Progress, ProgressCallback, UpgradeReport
 from hermes_store.migrations.runner import RevisionRun, run_upgrade
+from hermes_store.migrations.steps import inspect_now
 from hermes_store.sqlite.engine import BEGIN_OPTION, DEFAULT_TIMEOUT, make_engine
 from hermes_store.sqlite.readonly import open_reader, require_file
 from hermes_store.target import resolve_target

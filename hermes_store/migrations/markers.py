@@ -5,7 +5,7 @@ from __future__ import annotations
 from sqlalchemy import Connection
 
 
-def set_marker(connection: Connection, key: str, value: int) -> None:
+def set_marker(connection: Connection, key: str, value: int | str) -> None:
     """Set a key, whether it is there or not.
 
     Args:

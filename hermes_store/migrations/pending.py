@@ -1,8 +1,7 @@
 """The long work an upgrade leaves: message uids, filling the search indexes, emptying retired ones.
 
-All of it happens while Hermes may be writing. Each step is one short write transaction that publishes how far it got,
-aims at `HOLD_SECONDS` under the write lock, and is followed by a pause at least as long, so another writer waits for
-one step at most. A kill between two steps loses nothing; the next upgrade, ours or Hermes's, goes on at the marker.
+All of it happens while Hermes may be writing, in `hermes_store.migrations.steps` that publish how far they got. A kill
+between two of them loses nothing; the next upgrade, ours or Hermes's, goes on at the marker.
 
 The order matters: uids come after the layout, when no update trigger fires for them any more, so that no message is
 indexed twice.
@@ -10,30 +9,33 @@ indexed twice.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass, field
-from typing import Any, cast
+from dataclasses import dataclass
 
 from sqlalchemy import Connection, Engine
 from sqlalchemy.exc import DatabaseError
 
+from hermes_store.migrations import steps
 from hermes_store.migrations.markers import drop_markers, set_marker
 from hermes_store.migrations.report import Progress, ProgressCallback
 from hermes_store.migrations.schema_edits import editable_schema
+from hermes_store.migrations.segments import (
+    STEPS_BETWEEN_MERGES,
+    finish_merging,
+    is_merging_put_off,
+    merge,
+    put_off_merging,
+)
+from hermes_store.migrations.steps import id_ranges, inspect_now, read_value, step, writing
+from hermes_store.migrations.text_fill import TextWork, is_text_pending
 from hermes_store.sqlite import shape as keys
 from hermes_store.sqlite.capabilities import probe
 from hermes_store.sqlite.damage import INDEX_PARTS, first_damage, is_damage, lacks_parts
-from hermes_store.sqlite.engine import BEGIN_OPTION, row_changes
+from hermes_store.sqlite.engine import BEGIN_OPTION
 from hermes_store.sqlite.gaps import SUBSTRING_SESSIONS
 from hermes_store.sqlite.shape import TRIGRAM_INDEX, WORD_INDEX, Layout, Shape, inspect
 from hermes_store.sqlite.views import quoted
 
-#: Seconds a step aims to hold the write lock; the promise is 0.1, and a commit takes time of its own.
-HOLD_SECONDS = 0.05
-#: Weight of a first step, before it is known how fast this host is; small enough for a slow one.
-_FIRST_WEIGHT = 256 * 1024
 #: What it costs, about, to write the messages of a range, in bytes of the word index: the substring index takes four
 #: times that, a row without text still something. ``length()`` of a text stops at its first NUL, hence the casts.
 _WEIGHTS = (
@@ -43,16 +45,8 @@ _WEIGHTS = (
 )
 #: Messages compared at once when looking for gaps; reading holds no write lock.
 _COMPARE = 20_000
-#: The last of the next few ids. Steps count messages, not ids: ids may have gaps of any size.
-_NEXT_ID = "SELECT MAX(id) FROM (SELECT id FROM {} WHERE id > ? ORDER BY id LIMIT {})"
 #: Answered from the index on uids, which holds the rows that are active.
 _LACKS_UID = "SELECT 1 FROM messages WHERE active = 1 AND message_uid IS NULL LIMIT 1"
-#: Segments may pile up while filling (merging is put off), but FTS5 allows 2,000 and slows down long before.
-_CRISIS_MERGE = 1_500
-_STEPS_BETWEEN_MERGES = 400
-#: FTS5's own defaults, put back at the end.
-_DEFAULT_AUTOMERGE, _DEFAULT_CRISIS_MERGE = 4, 16
-_CACHE_KIB = 64 * 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,6 +80,7 @@ _TRIGRAM = _Fill(
     f" WHERE m.role <> 'tool' AND {SUBSTRING_SESSIONS} AND m.id > ? AND m.id <= ?",
 )
 _FILLS = (_WORD, _TRIGRAM)
+_NAMES = (WORD_INDEX, TRIGRAM_INDEX)
 
 
 @dataclass(slots=True)
@@ -96,41 +91,57 @@ class PendingWork:
         engine: A writable engine of the file.
         progress: Called after each step.
         swap: Lays the indexes out anew inside the connection's transaction; it is given the reason.
+        renew: Puts an empty decoded-text index in the place of a damaged one.
         note: Called with what the user should know.
-        changed: True once anything was written.
     """
 
     engine: Engine
     progress: ProgressCallback
     swap: Callable[[Connection, str], None]
+    renew: Callable[[Connection], None]
     note: Callable[[str], None]
-    changed: bool = field(default=False, init=False)
 
-    def run(self) -> str | None:
+    def run(self) -> list[str]:
         """Do everything that is pending, to its end.
 
         Returns:
-            What could not be brought to an end; None normally.
+            What could not be brought to an end; nothing normally.
         """
-        with self._writer() as writer:
+        with writing(self.engine) as writer:
             self._identify_messages(writer)
-            left = None
+            left = []
             if _fillable(self.engine):
-                left = self._fill_indexes(writer)
-                self._merge_segments(writer)
+                left.append(self._fill_indexes(writer))
+                finish_merging(self.engine, writer, self.progress, *_NAMES)
+            left.append(self.decoding.run(writer))
             self._empty_trash(writer)
-        return left
+        return [problem for problem in left if problem is not None]
+
+    def drain(self) -> list[str]:
+        """Do no more than move decoded texts that wait into their index.
+
+        Returns:
+            As `run`.
+        """
+        with writing(self.engine) as writer:
+            left = self.decoding.run(writer, thorough=False)
+        return [] if left is None else [left]
+
+    @property
+    def decoding(self) -> TextWork:
+        """The work on the decoded-text index."""
+        return TextWork(self.engine, self.progress, self.renew, self.note)
 
     def _identify_messages(self, writer: Connection) -> None:
         """Give every message a uid, with the marker keys Hermes uses for the same work."""
         shape = inspect_now(self.engine)
-        if shape.uids_filled and not _read(self.engine, _LACKS_UID):
+        if shape.uids_filled and not read_value(self.engine, _LACKS_UID):
             return
-        first, total = (int(_read(self.engine, f"SELECT {end}(id) FROM messages") or 0) for end in ("MIN", "MAX"))
+        first, total = (int(read_value(self.engine, f"SELECT {end}(id) FROM messages") or 0) for end in ("MIN", "MAX"))
         position = first - 1 if shape.uids_filled or shape.uid_position is None else shape.uid_position
-        weight = _FIRST_WEIGHT
+        weight = steps.FIRST_WEIGHT
         while position < total:
-            with self._step(writer) as clock:
+            with step(writer) as clock:
                 upper = _share(writer, position, total, weight)
                 writer.exec_driver_sql(
                     "UPDATE messages SET message_uid = lower(hex(randomblob(16)))"
@@ -139,9 +150,9 @@ class PendingWork:
                 )
                 position = upper
                 set_marker(writer, keys.UID_POSITION_KEY, position)
-            weight = _paced(weight, clock.held)
+            weight = steps.paced(weight, clock.held)
             self.progress(Progress("identify", position, total))
-        with self._step(writer):
+        with step(writer):
             set_marker(writer, keys.UID_DONE_KEY, 1)
             drop_markers(writer, keys.UID_POSITION_KEY)
 
@@ -153,7 +164,6 @@ class PendingWork:
                 return None
             with writer.begin():
                 self.swap(writer, problem)
-            self.changed = True
         return f"search indexes: {problem}, again right after they were filled; run the upgrade again"
 
     def _complete_indexes(self, writer: Connection) -> str | None:
@@ -174,10 +184,10 @@ class PendingWork:
 
     def _fill_marked_range(self, writer: Connection) -> None:
         """Fill the ids between the markers, in order, both indexes together."""
-        self._settings(writer, automerge=0, crisis=_CRISIS_MERGE)
-        steps, weight = 0, _FIRST_WEIGHT
+        put_off_merging(writer, *_NAMES)
+        done, weight = 0, steps.FIRST_WEIGHT
         while True:
-            with self._step(writer) as clock:
+            with step(writer) as clock:
                 # Read under the lock: Hermes may have filled on, finished, or detached the indexes meanwhile.
                 shape = inspect(writer)
                 if shape.rebuild is None or not _indexable(shape):
@@ -194,10 +204,10 @@ class PendingWork:
                     drop_markers(writer, keys.HIGH_WATER_KEY, keys.PROGRESS_KEY, keys.OPTIMIZE_KEY)
                     set_marker(writer, keys.STORAGE_VERSION_KEY, int(Layout.ALIGNED.value))
             self.progress(Progress("index", progress, high_water))
-            weight = _paced(weight, clock.held)
-            steps += 1
-            if steps % _STEPS_BETWEEN_MERGES == 0:
-                self._merge(writer)
+            weight = steps.paced(weight, clock.held)
+            done += 1
+            if done % STEPS_BETWEEN_MERGES == 0:
+                merge(writer, self.progress, *_NAMES)
 
     def _mend_gaps(self, writer: Connection) -> str | None:
         """Compare each index with the messages that belong in it, and add what is missing.
@@ -215,31 +225,13 @@ class PendingWork:
         return None
 
     def _add_missing(self, writer: Connection, fill: _Fill, low: int, high: int) -> None:
-        position, weight = low, _FIRST_WEIGHT
+        position, weight = low, steps.FIRST_WEIGHT
         while position < high:
-            with self._step(writer) as clock:
+            with step(writer) as clock:
                 upper = _share(writer, position, high, weight)
                 writer.exec_driver_sql(fill.insert_missing, (position, upper))
-            position, weight = upper, _paced(weight, clock.held)
+            position, weight = upper, steps.paced(weight, clock.held)
             self.progress(Progress("index", position, high, f"gap in {fill.name}"))
-
-    def _merge_segments(self, writer: Connection) -> None:
-        """Merge what the fill piled up, and put FTS5's own settings back."""
-        if _settings_changed(self.engine):
-            self._merge(writer)
-            self._settings(writer, automerge=_DEFAULT_AUTOMERGE, crisis=_DEFAULT_CRISIS_MERGE)
-
-    def _merge(self, writer: Connection) -> None:
-        for fill in _FILLS:
-            pages, done, more = 16, 0, True
-            while more:
-                with self._step(writer) as clock:
-                    before = row_changes(writer)
-                    _command(writer, fill.name, "merge", pages)
-                    more = row_changes(writer) - before >= 2  # noqa: PLR2004 - FTS5's own sign of work done
-                done += pages
-                pages = _paced(pages, clock.held)
-                self.progress(Progress("merge", done, 0, fill.name))
 
     def _empty_trash(self, writer: Connection) -> None:
         """Empty the retired tables in steps, then drop them; their pages become free pages of the file."""
@@ -249,7 +241,7 @@ class PendingWork:
             except DatabaseError as error:
                 if not is_damage(error):
                     raise
-                with self._step(writer):
+                with step(writer):
                     _unhook(writer, name)
                 self.note(f"{name} was damaged and could only be unhooked; VACUUM would give its space back")
 
@@ -257,74 +249,14 @@ class PendingWork:
         delete = _delete_some(self.engine, name)
         rows, emptied, dropped = 256, 0, False
         while not dropped:
-            with self._step(writer) as clock:
+            with step(writer) as clock:
                 deleted = writer.exec_driver_sql(delete, (rows,)).rowcount
                 if dropped := deleted < rows:
                     writer.exec_driver_sql(f"DROP TABLE {quoted(name)}")
                     drop_markers(writer, f"fts_teardown_{name}_progress")
             emptied += deleted
             self.progress(Progress("clean", emptied, 0, name))
-            rows = _paced(rows, clock.held)
-
-    def _settings(self, writer: Connection, *, automerge: int, crisis: int) -> None:
-        with self._step(writer):
-            for fill in _FILLS:
-                _command(writer, fill.name, "automerge", automerge)
-                _command(writer, fill.name, "crisismerge", crisis)
-
-    @contextmanager
-    def _writer(self) -> Iterator[Connection]:
-        with self.engine.connect().execution_options(**{BEGIN_OPTION: "immediate"}) as connection:
-            raw: Any = connection.connection.driver_connection
-            settings = {"cache_size": -_CACHE_KIB, "wal_autocheckpoint": 0}  # `_step` does the checkpoints
-            before = {name: raw.execute(f"PRAGMA {name}").fetchone()[0] for name in settings}
-            try:
-                for name, value in settings.items():
-                    raw.execute(f"PRAGMA {name}={value}")
-                yield connection
-            finally:
-                for name, value in before.items():
-                    raw.execute(f"PRAGMA {name}={value}")
-
-    @contextmanager
-    def _step(self, writer: Connection) -> Iterator[_Clock]:
-        """One write transaction, then a pause at least as long as it held the lock; the log is copied back in it."""
-        clock = _Clock()
-        with writer.begin():
-            clock.start()
-            yield clock
-        clock.stop()
-        self.changed = True
-        raw: Any = writer.connection.driver_connection
-        raw.execute("PRAGMA main.wal_checkpoint(PASSIVE)").fetchone()  # keeps no writer waiting; no-op without a log
-        time.sleep(max(clock.held - clock.since_stop(), 0.0))
-
-
-@dataclass(slots=True)
-class _Clock:
-    """How long a step has held the write lock."""
-
-    started: float = 0.0
-    held: float = 0.0
-
-    def start(self) -> None:
-        self.started = time.perf_counter()
-
-    def stop(self) -> None:
-        self.held = time.perf_counter() - self.started
-
-    def since_stop(self) -> float:
-        return time.perf_counter() - self.started - self.held
-
-
-def inspect_now(engine: Engine) -> Shape:
-    """Read the shape in a read transaction of its own.
-
-    Args:
-        engine: An engine of the file.
-    """
-    with engine.connect() as reader:
-        return inspect(reader)
+            rows = steps.paced(rows, clock.held)
 
 
 def is_pending(engine: Engine, *, thorough: bool) -> bool:
@@ -335,14 +267,18 @@ def is_pending(engine: Engine, *, thorough: bool) -> bool:
         thorough: Compare the indexes with the messages row by row, too; takes time in proportion to the file.
     """
     shape = inspect_now(engine)
-    if not shape.uids_filled or shape.trash or (thorough and _read(engine, _LACKS_UID)):
+    if not shape.uids_filled or shape.trash or (thorough and read_value(engine, _LACKS_UID)):
+        return True
+    if is_text_pending(engine, thorough=thorough):
         return True
     if not _fillable(engine):
         return False
     if shape.rebuild is not None:
         return True
     try:
-        return _settings_changed(engine) or (thorough and any(_is_incomplete(engine, fill) for fill in _FILLS))
+        return is_merging_put_off(engine, *_NAMES) or (
+            thorough and any(_is_incomplete(engine, fill) for fill in _FILLS)
+        )
     except DatabaseError as error:
         if not is_damage(error):
             raise
@@ -405,20 +341,7 @@ def _is_damaged(engine: Engine, fill: _Fill) -> bool:
 
 
 def _ranges(engine: Engine, fill: _Fill) -> Iterator[tuple[int, int]]:
-    """Ranges of ids that together cover all messages and everything in the index, none of them with many rows."""
-    tables = ("messages", f"{fill.name}_docsize")
-    lowest = [_read(engine, f"SELECT MIN(id) FROM {table}") for table in tables]
-    low = min((int(id_) for id_ in lowest if id_ is not None), default=0) - 1
-    # A read transaction that stayed open between the ranges would keep a rollback journal from being committed.
-    while (high := _end_of_range(engine, tables, low)) is not None:
-        yield low, high
-        low = high
-
-
-def _end_of_range(engine: Engine, tables: tuple[str, ...], low: int) -> int | None:
-    with engine.connect() as reader:
-        ends = [_next_id(reader, table, low, _COMPARE) for table in tables]
-    return min((end for end in ends if end is not None), default=None)
+    return id_ranges(engine, ("messages", f"{fill.name}_docsize"), _COMPARE)
 
 
 def _share(connection: Connection, low: int, high: int, weight: int) -> int:
@@ -429,11 +352,6 @@ def _share(connection: Connection, low: int, high: int, weight: int) -> int:
             if weight <= 0:
                 return int(id_)
     return high
-
-
-def _next_id(connection: Connection, table: str, after: int, rows: int) -> int | None:
-    """The id that ends the next few rows; None when there are no more."""
-    return cast("int | None", connection.exec_driver_sql(_NEXT_ID.format(table, rows), (after,)).scalar_one())
 
 
 def _compare(engine: Engine, fill: _Fill, low: int, high: int) -> tuple[bool, bool]:
@@ -450,34 +368,13 @@ def _compare(engine: Engine, fill: _Fill, low: int, high: int) -> tuple[bool, bo
 
 def _delete_some(engine: Engine, name: str) -> str:
     """The statement that deletes a number of rows of a retired table, by its rowid or, without one, by its key."""
-    create = str(_read(engine, "SELECT sql FROM sqlite_master WHERE name = ?", name))
+    create = str(read_value(engine, "SELECT sql FROM sqlite_master WHERE name = ?", name))
     key = "rowid"
     if "WITHOUT ROWID" in create.upper():
         with engine.connect() as reader:
             columns = reader.exec_driver_sql(f"SELECT name FROM pragma_table_info('{name}') WHERE pk > 0 ORDER BY pk")
             key = ", ".join(quoted(row[0]) for row in columns)
     return f"DELETE FROM {quoted(name)} WHERE ({key}) IN (SELECT {key} FROM {quoted(name)} LIMIT ?)"
-
-
-def _paced(size: int, held: float) -> int:
-    """The size of the next step, from how long the last one held the lock."""
-    factor = min(2.0, max(0.25, HOLD_SECONDS / max(held, 0.001)))
-    return max(4, int(size * factor))
-
-
-def _settings_changed(engine: Engine) -> bool:
-    query = "SELECT 1 FROM {}_config WHERE (k = 'automerge' AND v <> {}) OR (k = 'crisismerge' AND v <> {})"
-    defaults = (_DEFAULT_AUTOMERGE, _DEFAULT_CRISIS_MERGE)
-    return any(_read(engine, query.format(fill.name, *defaults)) for fill in _FILLS)
-
-
-def _read(engine: Engine, query: str, *parameters: str) -> Any:
-    with engine.connect() as reader:
-        return reader.exec_driver_sql(query, parameters).scalar()
-
-
-def _command(connection: Connection, name: str, command: str, value: int) -> None:
-    connection.exec_driver_sql(f"INSERT INTO {name} ({name}, rank) VALUES (?, ?)", (command, value))
 
 
 def _unhook(connection: Connection, table: str) -> None:

@@ -12,7 +12,8 @@ class Progress:
     """One step of a long piece of work.
 
     Attributes:
-        phase: ``check``, ``backup``, ``revision``, ``identify`` (message uids), ``index``, ``merge`` or ``clean``.
+        phase: ``check``, ``backup``, ``revision``, ``identify`` (message uids), ``index``, ``merge``,
+            ``decode`` (texts for their index) or ``clean``.
         done: How much is done, in the phase's own units (messages, pages, bytes).
         total: How much there is; 0 when it is not known.
         detail: What exactly, such as a revision's id.

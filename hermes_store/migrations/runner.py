@@ -27,10 +27,12 @@ from sqlalchemy.exc import DatabaseError
 from hermes_store.errors import HermesStoreError, ReadOnlyError, StoreBusyError, UpgradeError
 from hermes_store.migrations.chain import apply_again, chain, recognise, stamped_revision
 from hermes_store.migrations.filelock import rebuild_lock, upgrade_lock
-from hermes_store.migrations.pending import PendingWork, detach_damaged, inspect_now, is_pending
+from hermes_store.migrations.pending import PendingWork, detach_damaged, is_pending
 from hermes_store.migrations.preflight import require_known, require_sound, require_store
 from hermes_store.migrations.report import Progress, ProgressCallback, UpgradeReport
 from hermes_store.migrations.search_objects import describe_unknown, hands_off
+from hermes_store.migrations.steps import inspect_now
+from hermes_store.migrations.text_fill import is_text_queued
 from hermes_store.models import Base
 from hermes_store.sqlite.backup import backup_beside
 from hermes_store.sqlite.capabilities import probe
@@ -42,6 +44,8 @@ from hermes_store.sqlite.shape import Shape, inspect
 
 #: From here on the search indexes are in layout 3 and there may be pending work.
 _FIRST_WITH_PENDING_WORK = "h31"
+#: Makes the decoded-text index.
+_DECODED_TEXT = "hs03"
 
 RunRevisions = Callable[[Connection, "RevisionRun"], None]
 
@@ -161,13 +165,16 @@ class _Upgrade:
         stamped = self._up_to(stamp)
         ahead = self._up_to(revision)[len(stamped) :] if not revision.startswith("+") else [self.revisions[-1]]
         if not ahead and not self._differs(stamped) and not self._is_pending(stamped, thorough=thorough):
+            if is_text_queued(self.engine):  # the everyday case; nothing but an index of ours changes, so no backup
+                self._finish(self._pending_work().drain())
+                self.report.changed = True
             return
         self._secure(shape, backup=backup)
         self.report.rows_before = self._count_rows()
         detach_damaged(self.engine)
         self._run_revisions(stamped, run_revisions if ahead else None)
         if (self.report.after or "") >= _FIRST_WITH_PENDING_WORK:
-            self._run_pending()
+            self._finish(self._pending_work().run())
         self.report.rows_after = self._count_rows()
         self.report.changed = True
 
@@ -242,17 +249,20 @@ class _Upgrade:
                     connection.rollback()
                 raw.execute("PRAGMA foreign_keys=ON")
 
-    def _run_pending(self) -> None:
-        head: Any = next(script.module for script in self.revisions if script.revision == _FIRST_WITH_PENDING_WORK)
+    def _pending_work(self) -> PendingWork:
+        modules: dict[str, Any] = {script.revision: script.module for script in self.revisions}
 
         def swap(connection: Connection, reason: str) -> None:
             with rebuild_lock(self.path):
-                head.swap_search_indexes(connection)
+                modules[_FIRST_WITH_PENDING_WORK].swap_search_indexes(connection)
             self.report.note(f"search indexes laid out anew: {reason}")
 
-        left = PendingWork(self.engine, self.progress, swap, self.report.note).run()
-        if left is not None:
-            self.report.leave_pending(left)
+        renew = modules[_DECODED_TEXT].renew_text_index
+        return PendingWork(self.engine, self.progress, swap, renew, self.report.note)
+
+    def _finish(self, left: list[str]) -> None:
+        for problem in left:
+            self.report.leave_pending(problem)
 
     def _count_rows(self) -> dict[str, int]:
         shape = inspect_now(self.engine)

@@ -96,7 +96,7 @@ def create_on_empty_file(connection: Connection, indexes: Sequence[SearchIndex],
         or _layout(shape, index.name) is Layout.ABSENT
         for index in indexes
     )
-    if older and not hands_off(shape) and _capable(connection, shape, report):
+    if older and not hands_off(shape) and capable(connection, shape, report):
         swap(connection, indexes)
         if connection.exec_driver_sql("SELECT 1 FROM sqlite_sequence WHERE name = 'messages'").first() is None:
             # The retired indexes have never held a message: nothing is left to be emptied in steps later.
@@ -117,7 +117,7 @@ def lay_out(connection: Connection, indexes: Sequence[SearchIndex], report: Upgr
     if hands_off(shape):
         report.leave_pending(describe_unknown(shape))
         return
-    if not _capable(connection, shape, report):
+    if not capable(connection, shape, report):
         narrow_update_triggers(connection, shape)
         return
     reason = why_swap(connection, shape, indexes)
@@ -264,6 +264,75 @@ def detach_foreign_tokenizer(connection: Connection, shape: Shape, report: Upgra
     )
 
 
+def capable(connection: Connection, shape: Shape, report: UpgradeReport) -> bool:
+    """Say whether this SQLite can make search indexes.
+
+    Args:
+        connection: A connection inside a transaction.
+        shape: The file's shape.
+        report: Where to say what it lacks.
+    """
+    able = probe(connection, shape)
+    for name in ("fts5", "trigram"):
+        if not getattr(able, name):
+            report.leave_pending(
+                f"search indexes: this SQLite ({able.sqlite_version}) has no {name}: {REMEDIES[name]}; "
+                "then run the upgrade again"
+            )
+            return False
+    return True
+
+
+def retire(connection: Connection, shape: Shape, names: Sequence[str]) -> None:
+    """Unhook virtual tables without reading them (they may be damaged, huge, or of a missing tokenizer).
+
+    DROP TABLE would empty the shadow tables in one long transaction, and fails on an index that cannot be opened. So
+    the tables' rows go from the schema, and the shadow tables, ordinary ones now, are renamed.
+
+    Args:
+        connection: A connection inside a write transaction.
+        shape: The file's shape.
+        names: The virtual tables.
+    """
+    unhook(connection, *names)
+    with plain_renames(connection):
+        for name in names:
+            for shadow in shadow_tables(shape, name):
+                parked = _free_name(shape, shadow)
+                connection.exec_driver_sql(f"ALTER TABLE {quoted(shadow)} RENAME TO {quoted(parked)}")
+
+
+def unhook(connection: Connection, *names: str) -> None:
+    """Take virtual tables out of the schema; what they kept their data in stays, as ordinary tables.
+
+    Args:
+        connection: A connection inside a write transaction.
+        names: The virtual tables.
+    """
+    with editable_schema(connection):
+        for name in names:
+            connection.exec_driver_sql(
+                "DELETE FROM sqlite_master WHERE type = 'table' AND name = ? AND sql LIKE 'CREATE VIRTUAL TABLE%'",
+                (name,),
+            )
+
+
+def shadow_tables(shape: Shape, name: str) -> list[str]:
+    """List the tables in which an index keeps its data.
+
+    Args:
+        shape: The file's shape.
+        name: The virtual table, which itself may be gone.
+    """
+    found = []
+    for suffix, columns in _SHADOW_COLUMNS.items():
+        live = shape.columns.get(f"{name}_{suffix}", {}).keys()
+        # A content table has one column per indexed column; the others are fixed.
+        if columns == live or (suffix == "content" and columns <= live):
+            found.append(f"{name}_{suffix}")
+    return found
+
+
 def _why_markers_lie(connection: Connection, shape: Shape) -> str | None:
     """Say why the fill markers cannot describe what is in the indexes; None when they can, or there are none."""
     if keys.PROGRESS_KEY in shape.meta and keys.HIGH_WATER_KEY not in shape.meta:
@@ -292,47 +361,12 @@ def _same_feed(parts: Mapping[str, str], index: SearchIndex) -> bool:
     return set(parts) >= set(index.triggers) and set(parts.values()) == {index.layout.value}
 
 
-def _capable(connection: Connection, shape: Shape, report: UpgradeReport) -> bool:
-    able = probe(connection, shape)
-    for name in ("fts5", "trigram"):
-        if not getattr(able, name):
-            report.leave_pending(
-                f"search indexes: this SQLite ({able.sqlite_version}) has no {name}: {REMEDIES[name]}; "
-                "then run the upgrade again"
-            )
-            return False
-    return True
-
-
 def _take_down(connection: Connection, shape: Shape, indexes: Sequence[SearchIndex]) -> None:
     for index in indexes:
         for action in ("insert", "delete", "update"):
             connection.exec_driver_sql(f"DROP TRIGGER IF EXISTS {index.name}_{action}")
         connection.exec_driver_sql(f"DROP VIEW IF EXISTS {index.name}_src")
-    _retire(connection, shape, [index.name for index in indexes])
-
-
-def _retire(connection: Connection, shape: Shape, names: Sequence[str]) -> None:
-    """Unhook virtual tables without reading them (they may be damaged, huge, or of a missing tokenizer).
-
-    DROP TABLE would empty the shadow tables in one long transaction, and fails on an index that cannot be opened. So
-    the tables' rows go from the schema, and the shadow tables, ordinary ones now, are renamed.
-    """
-    with editable_schema(connection):
-        for name in names:
-            connection.exec_driver_sql(
-                "DELETE FROM sqlite_master WHERE type = 'table' AND name = ? AND sql LIKE 'CREATE VIRTUAL TABLE%'",
-                (name,),
-            )
-    with plain_renames(connection):
-        for name in names:
-            for suffix, columns in _SHADOW_COLUMNS.items():
-                shadow = f"{name}_{suffix}"
-                live = shape.columns.get(shadow, {}).keys()
-                # A content table has one column per indexed column; the others are fixed.
-                if columns == live or (suffix == "content" and columns <= live):
-                    parked = _free_name(shape, shadow)
-                    connection.exec_driver_sql(f"ALTER TABLE {quoted(shadow)} RENAME TO {quoted(parked)}")
+    retire(connection, shape, [index.name for index in indexes])
 
 
 def _free_name(shape: Shape, shadow: str) -> str:

@@ -12,13 +12,15 @@ import sqlite3
 from collections.abc import Iterable
 
 from hermes_store.sqlite.engine import driver_error
-from hermes_store.sqlite.shape import CJK_INDEX, TRASH_PREFIX, TRIGRAM_INDEX, WORD_INDEX, Shape
+from hermes_store.sqlite.shape import CJK_INDEX, TEXT_INDEX, TRASH_PREFIX, TRIGRAM_INDEX, WORD_INDEX, Shape
 
 #: What FTS5 appends to an index's name to name the tables that hold it; layout 0 keeps ``content`` as well.
 INDEX_PARTS = ("data", "idx", "docsize", "config")
 
 _SHADOWS = frozenset(
-    f"{index}_{part}" for index in (WORD_INDEX, TRIGRAM_INDEX, CJK_INDEX) for part in (*INDEX_PARTS, "content")
+    f"{index}_{part}"
+    for index in (WORD_INDEX, TRIGRAM_INDEX, CJK_INDEX, TEXT_INDEX)
+    for part in (*INDEX_PARTS, "content")
 )
 _CELL_FINDINGS = ("NULL value in", "non-unique", "TEXT value in", "NUMERIC value in", "CHECK constraint failed in")
 

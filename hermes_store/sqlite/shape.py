@@ -21,8 +21,10 @@ from hermes_store.sqlite.known import KNOWN_TEXTS
 WORD_INDEX = "messages_fts"
 TRIGRAM_INDEX = "messages_fts_trigram"
 CJK_INDEX = "messages_fts_cjk"
+#: Ours: the index of decoded texts, see `hermes_store.sqlite.decoded`.
+TEXT_INDEX = "hs_text_fts"
 
-#: ``state_meta`` keys that say what state the search indexes are in (all of them are Hermes's own).
+#: ``state_meta`` keys that say what state the search indexes are in (Hermes's own, but for the last).
 STALE_KEY = "fts_stale"
 CJK_STALE_KEY = "fts_cjk_stale"
 HIGH_WATER_KEY = "fts_rebuild_high_water"
@@ -33,6 +35,7 @@ OPTIMIZE_KEY = "fts_optimize_available"
 UID_DONE_KEY = "message_uid_backfill"
 UID_POSITION_KEY = "message_uid_backfill_id"
 GENERATION_KEY = "db_file_generation"
+TEXT_FILL_KEY = "hs_text_fill"
 SEARCH_KEYS = (
     STALE_KEY,
     CJK_STALE_KEY,
@@ -44,6 +47,7 @@ SEARCH_KEYS = (
     UID_DONE_KEY,
     UID_POSITION_KEY,
     GENERATION_KEY,
+    TEXT_FILL_KEY,
 )
 
 _TRIGGERS = 3  # insert, update, delete

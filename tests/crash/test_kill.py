@@ -114,7 +114,7 @@ def assert_newest_release_can_use(path: Path, large_file: LargeFile, folder: Pat
 @pytest.fixture
 def no_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
     """Finish without the pauses between two steps."""
-    monkeypatch.setattr("hermes_store.migrations.pending.time.sleep", lambda seconds: None)
+    monkeypatch.setattr("hermes_store.migrations.steps.time.sleep", lambda seconds: None)
 
 
 @pytest.mark.parametrize("part", range(PARTS))

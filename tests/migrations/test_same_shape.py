@@ -40,8 +40,8 @@ FRESH = {
     "h31": NEWEST,
 }
 REVISIONS = [revision.id for revision in migrations.history()]
-#: ``state_meta`` keys of running features; every other key belongs to the file itself.
-FEATURES = re.compile(r"telegram_.*|goal:.*|last_.*|ghost_session_prune_v1|orphaned_compression_finalize_v1")
+#: ``state_meta`` keys of running features, and of ours; every other key belongs to the file itself.
+FEATURES = re.compile(r"hs_.*|telegram_.*|goal:.*|last_.*|ghost_session_prune_v1|orphaned_compression_finalize_v1")
 
 needs_released_files = pytest.mark.skipif(not HAVE_FIXTURES, reason="no released files here")
 

@@ -303,7 +303,7 @@ class StopAt:
 STOPS = [
     StopAt("check", 1),
     StopAt("backup", 1),
-    *[StopAt("revision", 1, revision) for revision in ("h11", "h16", "h25", "h30", "h31", "hs01", "hs02")],
+    *[StopAt("revision", 1, revision) for revision in ("h11", "h16", "h25", "h30", "h31", "hs01", "hs02", "hs03")],
     StopAt("identify", 2),
     StopAt("index", 1),
     StopAt("index", 3),
@@ -320,8 +320,8 @@ def test_an_upgrade_that_was_stopped_goes_on(
     name: str, stop: StopAt, tmp_path: Path, upgraded: Upgraded, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if stop.phase in {"identify", "index"}:  # so that there are many steps
-        monkeypatch.setattr("hermes_store.migrations.pending.HOLD_SECONDS", 0.01)
-        monkeypatch.setattr("hermes_store.migrations.pending._FIRST_WEIGHT", 20_000)
+        monkeypatch.setattr("hermes_store.migrations.steps.HOLD_SECONDS", 0.01)
+        monkeypatch.setattr("hermes_store.migrations.steps.FIRST_WEIGHT", 20_000)
     path = copy_released(name, tmp_path)
     with connect(copy_released(name, tmp_path / "before")) as connection:
         before = cells(connection)

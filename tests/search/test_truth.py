@@ -12,11 +12,12 @@ import sqlite3
 import unicodedata
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
-from fixture_files import STORES
+from fixture_files import STORES, Released
 from search.corpora import Corpus, Opened
 from search.truth import Truth, is_letter, is_unspaced
 
@@ -26,6 +27,7 @@ from hermes_store.models import Base
 from hermes_store.search import parse
 from hermes_store.seeding import seed
 from hermes_store.sqlite.engine import make_engine
+from hermes_store.sqlite.gaps import incomplete_indexes
 from hermes_store.sqlite.views import fit_connection
 
 #: Schema and profile of each seeded file, one for each layout of the search indexes.
@@ -226,7 +228,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
                 path,
                 profile=SEEDED[kind],
                 messages=300 if hostile else 1500,
-                seed=len(files),
+                seed=1,
                 revision="head" if hostile else kind,
             )
             _scatter(path, random.Random(kind), 150)
@@ -246,7 +248,8 @@ def look(tmp_path: Path) -> Iterator[Callable[[Path], Opened]]:
             engine = make_engine(path)
             stack.callback(engine.dispose)
             connection = stack.enter_context(engine.connect())
-            return Opened(path, connection, fit_connection(connection, Base.metadata))
+            shape = fit_connection(connection, Base.metadata)
+            return Opened(path, connection, replace(shape, incomplete=incomplete_indexes(connection, shape)))
 
         yield open_file
 
@@ -449,26 +452,28 @@ def _check(file: Opened, name: str, count: int) -> None:
 def test_a_seeded_file_answers_as_an_independent_reading_does(
     made: Callable[[str], Path], look: Callable[[Path], Opened], kind: str
 ):
-    _check(look(made(kind)), f"seeded {kind}", 30)
+    _check(look(made(kind)), f"seeded {kind}", 20)
 
 
-@pytest.mark.parametrize("kind", ["h16", "h26", "h30"])
+@pytest.mark.parametrize("kind", ["h16", "h26"])
 def test_an_upgraded_seeded_file_answers_as_an_independent_reading_does(
     copied: Callable[[str], Path], look: Callable[[Path], Opened], kind: str
 ):
     path = copied(kind)
     migrations.upgrade(path, backup=False)
-    _check(look(path), f"upgraded {kind}", 12)
+    _check(look(path), f"upgraded {kind}", 10)
 
 
 @pytest.mark.parametrize("name", FILES)
-def test_a_released_file_answers_as_an_independent_reading_does(opened: Callable[[str], Opened], name: str):
-    _check(opened(name), name, 10)
+def test_a_released_file_answers_as_an_independent_reading_does(
+    released: Released, look: Callable[[Path], Opened], name: str
+):
+    _check(look(released(name)), name, 10)
 
 
 @pytest.mark.parametrize("name", FILES[::3])
 def test_an_upgraded_released_file_answers_as_an_independent_reading_does(
-    released: Callable[[str], Path], look: Callable[[Path], Opened], name: str
+    released: Released, look: Callable[[Path], Opened], name: str
 ):
     path = released(name)
     migrations.upgrade(path, backup=False)
@@ -563,7 +568,7 @@ def _in_state(copied: Callable[[str], Path], look: Callable[[Path], Opened], kin
 
 @pytest.mark.parametrize("state", STATES)
 def test_the_answer_is_the_same_with(copied: Callable[[str], Path], look: Callable[[Path], Opened], state: str):
-    _check(_in_state(copied, look, "head", state), state, 8)
+    _check(_in_state(copied, look, "head", state), state, 6)
 
 
 def test_pages_of_a_ranked_answer_fit_together_when_the_substring_index_is_damaged(
@@ -633,7 +638,12 @@ def test_a_part_of_a_word_is_never_found(corpus: Corpus, query: str):
     assert _everywhere(corpus, query) == [[]] * 3
 
 
-@pytest.mark.parametrize("role", ["user", "tool"])
+@pytest.mark.parametrize(("text", "query"), [("needle", "needle"), ("naïve", "naïve"), ("a\ndocker", "docker")])
+def test_a_word_of_a_structured_tool_result_is_found(corpus: Corpus, text: str, query: str):
+    wanted = corpus.add(_structured(text), role="tool")
+    assert _everywhere(corpus, query) == [[wanted]] * 3
+
+
 @pytest.mark.parametrize(
     ("text", "query"),
     [
@@ -653,8 +663,8 @@ def test_a_part_of_a_word_is_never_found(corpus: Corpus, query: str):
         ("Привет", "привет"),
     ],
 )
-def test_a_word_of_structured_content_is_found(corpus: Corpus, text: str, query: str, role: str):
-    wanted = corpus.add(_structured(text), role=role)
+def test_a_word_of_structured_content_is_found(corpus: Corpus, text: str, query: str):
+    wanted = corpus.add(_structured(text))
     assert _everywhere(corpus, query) == [[wanted]] * 3
 
 
@@ -662,6 +672,12 @@ def test_a_word_of_structured_content_is_found(corpus: Corpus, text: str, query:
 def test_a_word_glued_to_an_unspaced_script_in_structured_content_is_found(corpus: Corpus, text: str):
     wanted = corpus.add(_structured(text))
     assert _everywhere(corpus, "docker") == [[wanted]] * 3
+
+
+@pytest.mark.parametrize("query", ["er服务端", "服务端doc", '"er 服务端"', '"服务端 doc"', "er服务", "务d"])
+def test_a_term_that_begins_or_ends_within_a_word_of_structured_content_is_found(corpus: Corpus, query: str):
+    wanted = corpus.add(_structured("docker服务端docker 服务端 docker"))
+    assert _everywhere(corpus, query) == [[wanted]] * 3
 
 
 @pytest.mark.parametrize(("inner", "outer"), [(True, True), (True, False), (False, True)])
@@ -775,9 +791,9 @@ def test_thousands_of_queries_to_seeded_files(made: Callable[[str], Path], look:
 @pytest.mark.full
 @pytest.mark.parametrize("name", STORES)
 def test_dozens_of_queries_to_every_released_file_before_and_after_its_upgrade(
-    opened: Callable[[str], Opened], look: Callable[[Path], Opened], name: str
+    released: Released, look: Callable[[Path], Opened], name: str
 ):
-    file = opened(name)
+    file = look(released(name))
     _check(file, f"{name}, long", 30)
     file.connection.close()
     migrations.upgrade(file.path, backup=False)

@@ -61,25 +61,53 @@ def jobs(what: str, path: Path, limit: int) -> dict[str, dict[str, Any]]:
     number = json.loads(mark[0])["seed"]
     latin, han = vocabulary("latin", number).words, vocabulary("han", number).words
     of_length = {size: [word for word in han if len(word) == size] for size in (1, 2, 3, 4)}
+    short = _short_terms(path)
     queries = {
         "word, frequent": latin[0],
         "word, middling": latin[300],
         "word, rare": latin[20_000],
         "two words": f"{latin[20]} {latin[40]}",
+        "phrase": f'"{latin[0]} {latin[1]}"',
         "words with OR": f"{latin[300]} OR {latin[500]}",
         "words with NOT": f"{latin[100]} NOT {latin[0]}",
         "prefix": f"{latin[300][:4]}*",
         "no hit": "zzzqqqxyw",
+        "no hit, two words": f"{latin[0]} zzzqqqxyw",
         "3 characters": of_length[3][50],
         "4 characters": of_length[4][50],
-        "2 characters, frequent": of_length[2][0],
-        "2 characters, rare": of_length[2][8000],
-        "1 character": of_length[1][0],
+        "2 characters, frequent": short[2][0],
+        "2 characters, rare": short[2][-1],
+        "1 character, frequent": short[1][0],
+        "1 character, rare": short[1][-1],
+        "2 characters AND 1": f"{short[2][1]} {short[1][1]}",
+        "2 characters OR 2": f"{short[2][-1]} OR {short[2][-2]}",
+        "2 characters NOT 1": f"{short[2][2]} NOT {short[1][0]}",
     }
     work: dict[str, dict[str, Any]] = {label: {"query": query, "limit": limit} for label, query in queries.items()}
     work["word, newest first"] = {"query": latin[300], "limit": limit, "sort": "newest"}
+    work["word, oldest first"] = {"query": latin[300], "limit": limit, "sort": "oldest"}
+    work["frequent word, newest first"] = {"query": latin[0], "limit": limit, "sort": "newest"}
     work["word, limit 300"] = {"query": latin[300], "limit": 300}
     return work
+
+
+def _short_terms(path: Path) -> dict[int, list[str]]:
+    """Han terms of one and two characters that are in the file, the most frequent ones first."""
+    import sqlite3
+    from collections import Counter
+
+    plain = sqlite3.connect(path)
+    sample = plain.execute(
+        "SELECT content FROM messages WHERE role IN ('user', 'assistant') AND content IS NOT NULL ORDER BY id LIMIT 20000"
+    )
+    counts: dict[int, Counter[str]] = {1: Counter(), 2: Counter()}
+    for (content,) in sample:
+        han = [0x4E00 <= ord(letter) <= 0x9FFF for letter in content]  # noqa: PLR2004 - the Han block
+        for length, counter in counts.items():
+            starts = range(len(content) - length + 1)
+            counter.update({content[at : at + length] for at in starts if all(han[at : at + length])})
+    plain.close()
+    return {length: [term for term, _ in counter.most_common()] for length, counter in counts.items()}
 
 
 def ours(what: str, path: str) -> Work:
@@ -102,7 +130,7 @@ def release(what: str, path: str) -> Work:
     return lambda job: [row["id"] for row in database.search_messages(job.pop("query"), **job)]
 
 
-def floor(what: str, path: str) -> Work:
+def floor(what: str, path: str) -> Work:  # noqa: C901 - one hand-written program
     """The same by hand: candidates in the final order, then their rows and neighbours."""
     import sqlite3
 
@@ -116,23 +144,63 @@ def floor(what: str, path: str) -> Work:
         return lambda job: [row[0] for row in plain.execute(newest, (job["limit"], job["offset"]))]
     live = "(m.active = 1 OR m.compacted = 1) AND COALESCE(m.display_kind, '') <> 'hidden' AND s.archived = 0 AND s.hidden = 0"
     joined = f"JOIN messages AS m ON m.id = f.rowid JOIN sessions AS s ON s.id = m.session_id WHERE {live}"
-    scanned = (
-        f"SELECT m.id FROM messages AS m JOIN sessions AS s ON s.id = m.session_id WHERE {live} AND m.role <> 'tool'"
-        " AND s.source NOT IN ('cron', 'subagent') AND (m.content LIKE '%' || ? || '%' OR m.tool_name LIKE '%' || ? || '%')"
-        " ORDER BY m.timestamp DESC, m.id DESC LIMIT ?"
+    shown = f"{live} AND m.role <> 'tool' AND s.source NOT IN ('cron', 'subagent')"
+    walked = (
+        f"SELECT m.id FROM messages AS m JOIN sessions AS s ON s.id = m.session_id WHERE {shown}"
+        " AND {} ORDER BY m.timestamp DESC, m.id DESC LIMIT ?"
     )
+    looked_up = (
+        f"SELECT m.id FROM messages AS m JOIN sessions AS s ON s.id = m.session_id WHERE m.id IN ({{}}) AND {shown}"
+        " AND {} ORDER BY +m.timestamp DESC, m.id DESC LIMIT ?"
+    )
+    for kind in ("row", "instance"):
+        plain.execute(f"CREATE VIRTUAL TABLE temp.gram_{kind} USING fts5vocab(main, messages_fts_trigram, {kind})")
     rows = "SELECT id, session_id, role, content, timestamp, tool_name FROM messages WHERE id IN ({})"
     context = "SELECT max(id) FROM messages WHERE session_id = ? AND id < ? UNION ALL SELECT min(id) FROM messages WHERE session_id = ? AND id > ?"
+
+    def ids_of(term: str) -> str:
+        after = f"'{term[:-1]}{chr(ord(term[-1]) + 1)}'"
+        ends = (
+            f"SELECT id FROM messages WHERE role <> 'tool' AND substr(content, -2) = '{term}'" if len(term) > 1 else
+            f"SELECT id FROM messages WHERE role <> 'tool' AND substr(content, -1) = '{term}' UNION ALL"
+            f" SELECT id FROM messages WHERE role <> 'tool' AND substr(content, -2) >= '{term}' AND substr(content, -2) < {after}"
+        )  # fmt: skip
+        return f"SELECT doc FROM temp.gram_instance WHERE term >= '{term}' AND term < {after} UNION ALL {ends}"
+
+    def short(query: str, terms: list[str], limit: int) -> tuple[str, tuple[int]]:
+        def holds(term: str) -> str:
+            return f"instr(m.content, '{term}') > 0"
+
+        test = (
+            " OR ".join(map(holds, terms)) if " OR " in query else
+            f"{holds(terms[0])} AND NOT {holds(terms[1])}" if " NOT " in query else " AND ".join(map(holds, terms))
+        )  # fmt: skip
+        positive = terms[:1] if " NOT " in query else terms
+        count = "SELECT sum(doc) FROM (SELECT doc FROM temp.gram_row WHERE term >= ? AND term < ? LIMIT 500)"
+        counts = {
+            term: plain.execute(count, (term, term[:-1] + chr(ord(term[-1]) + 1))).fetchone()[0] or 0
+            for term in positive
+        }
+        frequent = (limit * plain.execute("SELECT max(id) FROM messages").fetchone()[0]) ** 0.5
+        if " OR " in query and max(counts.values()) < frequent:
+            return looked_up.format(" UNION ALL ".join(map(ids_of, terms)), f"({test})"), (limit,)
+        if " OR " not in query and min(counts.values()) < frequent:
+            return looked_up.format(ids_of(min(counts, key=lambda term: counts[term])), f"({test})"), (limit,)
+        return walked.format(f"({test})"), (limit,)
 
     def work(job: dict[str, Any]) -> list[Any]:
         query, limit = job["query"], job["limit"]
         han = any(ord(letter) > 0x2E80 for letter in query)  # noqa: PLR2004 - where the unspaced scripts begin
-        order = "m.timestamp DESC, m.id DESC" if job.get("sort") == "newest" else "f.rank, m.timestamp DESC, m.id DESC"
-        if han and len(query) < 3:  # noqa: PLR2004 - what the trigram index cannot look up
-            ids = [row[0] for row in plain.execute(scanned, (query, query, limit))]
+        order = {
+            "newest": "m.timestamp DESC, m.id DESC",
+            "oldest": "m.timestamp, m.id",
+        }.get(job.get("sort", "rank"), "f.rank, m.timestamp DESC, m.id DESC")
+        terms = [term for term in query.split() if term not in {"OR", "NOT"}]
+        if han and all(len(term) < 3 for term in terms):  # noqa: PLR2004 - what the trigram index cannot look up
+            ids = [row[0] for row in plain.execute(*short(query, terms, limit))]
         else:
             table = "messages_fts_trigram" if han else "messages_fts"
-            text = f'"{query}"' if han else query
+            text = f'"{query}"' if han else query  # two words are two terms, as in ours
             select = f"SELECT m.id FROM {table} AS f {joined} AND {table} MATCH ? ORDER BY {order} LIMIT ?"
             ids = [row[0] for row in plain.execute(select.replace(f"{table} MATCH", f"f.{table} MATCH"), (text, limit))]
         found = plain.execute(rows.format(", ".join("?" * len(ids))), ids).fetchall()

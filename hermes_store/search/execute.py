@@ -29,7 +29,7 @@ from hermes_store.search.context import contexts
 from hermes_store.search.documents import Document, proposed
 from hermes_store.search.faults import Fault, deadline, fault_of, typed
 from hermes_store.search.filters import Filters
-from hermes_store.search.grams import estimate
+from hermes_store.search.frequency import estimate
 from hermes_store.search.plan import Abilities, Plan, Proposal, abilities, make_plan, short_terms
 from hermes_store.search.records import (
     ContextMessage,
@@ -40,7 +40,7 @@ from hermes_store.search.records import (
     usable_time,
 )
 from hermes_store.search.rows import MESSAGES
-from hermes_store.search.sets import GRAM, LIKE, ROUTES, TRIGRAM, WORD
+from hermes_store.search.sets import DECODED, GRAM, LIKE, ROUTES, TRIGRAM, WORD
 from hermes_store.search.snippet import snippet
 from hermes_store.search.syntax import Leaf, Query, parse
 from hermes_store.search.titles import matching_sessions
@@ -55,7 +55,7 @@ SLOW_MS = 1000.0
 RELAXED_NOTE = "relaxed: no message holds {} as typed, so only the words in it were looked for"
 
 #: Routes that ask an index, with the index that it is.
-_INDEXES = {WORD: WORD, TRIGRAM: TRIGRAM, GRAM: TRIGRAM}
+_INDEXES = {WORD: WORD, TRIGRAM: TRIGRAM, GRAM: TRIGRAM, DECODED: DECODED}
 
 #: What `SearchPage.route` says when nothing had to run.
 NO_ROUTE = "none"
@@ -169,8 +169,8 @@ class _IndexFailure(Exception):  # noqa: N818 - a signal inside this module, nev
 def _answer(
     connection: Connection, query: Query, filters: Filters, shape: Shape, *, fts5: bool, trigram: bool
 ) -> SearchPage:
-    # A statement over both indexes does not say which one failed: first one is left out, then the other, then both.
-    suspects = [{WORD}, {TRIGRAM}, {WORD, TRIGRAM}]
+    # A statement over several indexes does not say which one failed: each is left out in turn, then more of them.
+    suspects = [{DECODED}, {WORD}, {TRIGRAM}, {WORD, TRIGRAM}, {WORD, TRIGRAM, DECODED}]
     damaged: set[str] = set()
     while True:
         able = abilities(shape, fts5=fts5, trigram=trigram, damaged=damaged)

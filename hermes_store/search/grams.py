@@ -17,14 +17,13 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import ColumnElement, Connection, Select, and_, bindparam, column, func, literal_column, select, table
+from sqlalchemy import ColumnElement, Select, and_, bindparam, column, func, literal_column, select, table
 
 from hermes_store.search.rows import MESSAGES, listed
 from hermes_store.search.scripts import UNSPACED_START, spellings
 from hermes_store.search.syntax import Leaf
 from hermes_store.search.terms import Kind, needle
 from hermes_store.sqlite.shape import Layout, Shape
-from hermes_store.sqlite.vocabulary import OCCURRENCES, TRIGRAMS
 
 END_INDEXES = tuple(f"ix_hs_messages_{name}_end{length}" for name in ("content", "tool_name") for length in (1, 2))
 _ending = MESSAGES.alias("ending")
@@ -86,26 +85,27 @@ def ranges(leaf: Leaf) -> Ranges | None:
     for form in spellings(part):
         lower = _lowered(form)
         if len(lower) >= _GRAM:
-            trigrams[lower[:_GRAM], _after(lower[:_GRAM])] = None
+            trigrams[lower[:_GRAM], after(lower[:_GRAM])] = None
             continue
-        trigrams |= dict.fromkeys(_word_ranges(lower) if whole_word else [(lower, _after(lower))])
+        trigrams |= dict.fromkeys(_word_ranges(lower) if whole_word else [(lower, after(lower))])
         ends[len(lower) - 1] |= set(_cased(form))
     return Ranges(
         trigrams=tuple(trigrams),
         last=tuple(sorted(ends[0])),
         last_two=tuple(sorted(ends[1])),
-        last_but_one=tuple((text, _after(text)) for text in sorted(ends[0])),
+        last_but_one=tuple((text, after(text)) for text in sorted(ends[0])),
     )
 
 
 @functools.cache
-def gram_ids(slot: int) -> Select[Any]:
+def gram_ids(occurrences: str, slot: int) -> Select[Any]:
     """Ask for the messages in which some trigram of a range stands.
 
     Args:
+        occurrences: Which vocabulary to look it up in, from `hermes_store.sqlite.vocabulary`.
         slot: Names the parameter, ``grams_<slot>``: a JSON list of ranges.
     """
-    occurrence = table(OCCURRENCES, column("term"), column("doc"), schema="temp").alias("occurrence")
+    occurrence = table(occurrences, column("term"), column("doc"), schema="temp").alias("occurrence")
     return _in_ranges(select(occurrence.c.doc), occurrence, occurrence.c.term, f"grams_{slot}")
 
 
@@ -133,34 +133,6 @@ def end_ids(slot: int) -> tuple[Select[Any], ...]:
     return tuple(found)
 
 
-def estimate(connection: Connection, leaf: Leaf, most: int) -> int:
-    """Count the messages that hold a short term, roughly, and no further than to a limit.
-
-    Args:
-        connection: A connection with the temporary tables.
-        leaf: The term.
-        most: Where to stop counting.
-    """
-    found = ranges(leaf)
-    if found is None:
-        return most
-    total = 0
-    for first, end in found.trigrams:
-        with connection.execute(_count_statement(), {"first": first, "end": end}) as counts:
-            for (documents,) in counts:
-                total += documents
-                if total >= most:
-                    return most
-    return total
-
-
-@functools.cache
-def _count_statement() -> Select[Any]:
-    trigrams = table(TRIGRAMS, column("term"), column("doc"), schema="temp")
-    between = and_(trigrams.c.term >= bindparam("first"), trigrams.c.term < bindparam("end"))
-    return select(trigrams.c.doc).where(between)
-
-
 def _in_ranges(statement: Select[Any], source: Any, value: ColumnElement[Any], parameter: str) -> Select[Any]:
     """Join the ranges of a parameter; an outer join, because SQLite must walk the ranges and not all there is."""
     each = func.json_each(bindparam(parameter)).table_valued("value", name="span")
@@ -170,11 +142,15 @@ def _in_ranges(statement: Select[Any], source: Any, value: ColumnElement[Any], p
 
 def _word_ranges(word: str) -> list[tuple[str, str]]:
     """A word of a spaced script goes on with no letter of its own kind."""
-    return [(word + first, word + end) for first, end in _NOT_LETTERS] + [(word + UNSPACED_START, _after(word))]
+    return [(word + first, word + end) for first, end in _NOT_LETTERS] + [(word + UNSPACED_START, after(word))]
 
 
-def _after(text: str) -> str:
-    """Give the text right behind all texts that begin with another one."""
+def after(text: str) -> str:
+    """Give the text right behind all texts that begin with another one.
+
+    Args:
+        text: What they begin with; not empty.
+    """
     code = ord(text[-1]) + 1
     if code > ord(_LAST):
         return text + _LAST

@@ -30,6 +30,7 @@ from hermes_store.search.like import MAX_TERMS
 from hermes_store.search.records import PendingRebuild
 from hermes_store.search.rows import asked_for
 from hermes_store.search.sets import (
+    DECODED,
     GRAM,
     LIKE,
     TRIGRAM,
@@ -42,6 +43,7 @@ from hermes_store.search.sets import (
     Match,
     MessageSet,
     Parameters,
+    Queued,
     Scan,
     Unindexed,
     both,
@@ -53,6 +55,7 @@ from hermes_store.search.sets import (
 )
 from hermes_store.search.syntax import And, Leaf, Node, Not, Or, Phrase, Prefix, Query, Term, leaves, positive
 from hermes_store.search.terms import Kind, needle
+from hermes_store.sqlite.decoded import TEXT_INDEX, TEXT_QUEUE, text_index_fault
 from hermes_store.sqlite.shape import TRIGRAM_INDEX, IndexShape, Layout, Shape
 
 LEFT_OUT_NOTE = (
@@ -120,15 +123,17 @@ class Abilities:
     """What can be asked of a file's indexes.
 
     Attributes:
-        unusable: Route (``word``, ``trigram``) to the reason why its index must not be asked.
+        unusable: Route (``word``, ``trigram``, ``decoded``) to the reason why its index must not be asked.
         grams: Short terms can be looked up.
         ends: They have to be looked for at the ends of texts, too.
+        decoded: The index of decoded texts can be asked.
         pending: How far an unfinished index has come.
     """
 
     unusable: Mapping[str, str]
     grams: bool
     ends: bool
+    decoded: bool
     pending: PendingRebuild | None
 
     def looked_up(self, leaf: Leaf) -> bool:
@@ -162,10 +167,16 @@ def abilities(shape: Shape, *, fts5: bool, trigram: bool, damaged: Iterable[str]
         reason = "is damaged" if route in damaged else _fault(index, shape, fts5=fts5, trigram=trigram)
         if reason:
             unusable[route] = f"the index {index.name} {reason}"
+    # A file may well be without our own index; words in it say what its escapes look like.
+    fault = text_index_fault(shape) if shape.has("table", TEXT_QUEUE) else None
+    reason = "is damaged" if DECODED in damaged else fault
+    if fts5 and trigram and reason:
+        unusable[DECODED] = f"the index {TEXT_INDEX} {reason}"
     return Abilities(
         unusable=unusable,
         grams=TRIGRAM not in unusable and grams.has_vocabulary(shape),
         ends=shape.trigram.layout is not Layout.INLINE,
+        decoded=fts5 and trigram and text_index_fault(shape) is None and DECODED not in damaged,
         pending=PendingRebuild(*shape.rebuild) if shape.rebuild else None,
     )
 
@@ -317,7 +328,7 @@ class _Planner:
             leaf.text.isascii() and self._able.looked_up(leaf) for leaf in terms
         ):
             main = [self._main(self.root)] if with_main else []
-            return [*main, self._match(TRIGRAM, self.root), self._escaped(self.root)]
+            return [*main, self._match(TRIGRAM, self.root), self._decoded(self.root)]
         if len(terms) > MAX_TERMS:
             return [Scan(self.root, LIKE)]
         # One term may stand in plain text and another in escaped JSON, so here each has a set of its own.
@@ -364,19 +375,34 @@ class _Planner:
         if self.route(leaf) == WALK:
             return Scan(leaf, WALK)
         found: list[MessageSet] = []
-        if WORD in self._able.unusable:
-            return Scan(leaf, LIKE)  # only that index knows of escaped text
+        if WORD in self._able.unusable and not self._able.decoded:
+            return Scan(leaf, LIKE)  # only these indexes know of encoded text
         if self._able.looked_up(leaf):
             found.append(self._match(TRIGRAM, leaf))
         elif self._able.is_short(leaf) and (ranges := grams.ranges(leaf)) is not None:
-            found.append(Grams(self._parameters.grams(ranges), ends=self._able.ends))
+            found.append(Grams(GRAM, self._parameters.grams(ranges), ends=self._able.ends))
         else:
             return Scan(leaf, LIKE)
         if self.route(leaf) == WORD:
             found.append(self._match(WORD, leaf))
-        return either([*found, self._escaped(leaf)])
+        return either([*found, self._decoded(leaf)])
+
+    def _decoded(self, node: Node) -> MessageSet:
+        """The messages whose text is stored in an encoded form."""
+        if not self._able.decoded:
+            return self._escaped(node)
+        # What waits for the index is read; there is little of it.
+        waiting = Both((Queued(), Scan(node, DECODED)))
+        if all(map(self._able.looked_up, leaves(node))):
+            return either([Match(DECODED, self._parameters.match(match_texts.trigram_match(node))), waiting])
+        (leaf,) = leaves(node)
+        ranges = grams.ranges(leaf)
+        if ranges is None:
+            raise ValueError("signs are looked for by scanning")
+        return either([Grams(DECODED, self._parameters.grams(ranges), ends=False), waiting])
 
     def _escaped(self, node: Node) -> MessageSet:
+        """The same by what escapes look like to the word index."""
         text = match_texts.escaped_match(node)
         if all(needle(leaf).kind is Kind.WORD for leaf in leaves(node)):
             # Common words are in many messages, each of which would have to be read only to be proposed twice.
@@ -427,8 +453,11 @@ class _Planner:
         """Why the second look is a scan although there should be indexes for it."""
         reasons = []
         for leaf in leaves(self.root):
-            if needle(leaf).kind is not Kind.SIGNS and (match_texts.has_trigrams(leaf) or self._able.grams):
-                reasons += [self._able.unusable[route] for route in (WORD, TRIGRAM) if route in self._able.unusable]
+            kind = needle(leaf).kind
+            if kind is Kind.SIGNS or not (match_texts.has_trigrams(leaf) or self._able.grams):
+                continue
+            needed = [TRIGRAM, DECODED, *([] if self._able.decoded and kind is Kind.SUBSTRING else [WORD])]
+            reasons += [self._able.unusable[route] for route in needed if route in self._able.unusable]
         return reasons
 
 

@@ -37,14 +37,18 @@ from hermes_store.search.filters import FilterForm
 from hermes_store.search.grams import Ranges, end_ids, gram_ids
 from hermes_store.search.rows import MESSAGES, SOURCE, m
 from hermes_store.search.syntax import Node
-from hermes_store.sqlite.shape import TRIGRAM_INDEX, WORD_INDEX
+from hermes_store.sqlite.decoded import TEXT_QUEUE
+from hermes_store.sqlite.shape import TEXT_INDEX, TRIGRAM_INDEX, WORD_INDEX
+from hermes_store.sqlite.vocabulary import OCCURRENCES, TEXT_OCCURRENCES
 
-#: The routes, by the names that pages and plans use: word index, substring index, ranges of its trigrams, the walk
-#: from the newest message on, and the scan that takes the place of an index.
-WORD, TRIGRAM, GRAM, WALK, LIKE = ROUTES = ("word", "trigram", "gram", "walk", "like")
+#: The routes, by the names that pages and plans use: word index, substring index, ranges of its trigrams, the index of
+#: decoded texts, the walk from the newest message on, and the scan that takes the place of an index.
+WORD, TRIGRAM, GRAM, DECODED, WALK, LIKE = ROUTES = ("word", "trigram", "gram", "decoded", "walk", "like")
 
 _escaped = MESSAGES.alias("escaped")
-_INDEXES = {WORD: WORD_INDEX, TRIGRAM: TRIGRAM_INDEX}
+_queue = table(TEXT_QUEUE, column("message_id"), schema="main").alias("queue")
+#: Route to its index and the column that is asked, the index's name for any.
+_INDEXES = {WORD: (WORD_INDEX, WORD_INDEX), TRIGRAM: (TRIGRAM_INDEX, TRIGRAM_INDEX), DECODED: (TEXT_INDEX, "text")}
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +63,7 @@ class Match:
 class Grams:
     """The messages that hold a term of one or two characters, by ranges of trigrams and by the ends of texts."""
 
+    route: str
     slot: int
     ends: bool
     """Whether texts may end with the term; where an index holds more after each text, they do not."""
@@ -69,6 +74,11 @@ class Escaped:
     """The messages whose text has to be decoded, by what their escapes look like to the word index."""
 
     slot: int
+
+
+@dataclass(frozen=True, slots=True)
+class Queued:
+    """The messages whose text waits to be moved into the index of decoded texts."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,7 +115,7 @@ class Either:
     sets: tuple[MessageSet, ...]
 
 
-MessageSet = Match | Grams | Escaped | Scan | Asked | Unindexed | Both | Either
+MessageSet = Match | Grams | Escaped | Queued | Scan | Asked | Unindexed | Both | Either
 
 
 @dataclass(slots=True)
@@ -175,8 +185,10 @@ def routes(some: MessageSet) -> frozenset[str]:
     match some:
         case Match(route) | Scan(_, route):
             return frozenset({route})
-        case Grams():
-            return frozenset({GRAM})
+        case Grams(route):
+            return frozenset({route})
+        case Queued():
+            return frozenset({DECODED})
         case Escaped():
             return frozenset({WORD})
         case Both(members) | Either(members):
@@ -192,7 +204,7 @@ def is_listed(some: MessageSet) -> bool:
         some: The set.
     """
     match some:
-        case Match() | Grams() | Escaped():
+        case Match() | Grams() | Escaped() | Queued():
             return True
         case Both(members):
             return any(map(is_listed, members))
@@ -243,8 +255,11 @@ def _enumerations(some: MessageSet) -> list[Select[Any]]:
         case Match(route, slot):
             index = search_index(route)
             return [select(index.c.rowid).where(_matches(index, route, slot))]
-        case Grams(slot, ends):
-            return [gram_ids(slot), *(end_ids(slot) if ends else ())]
+        case Grams(route, slot, ends):
+            occurrences = TEXT_OCCURRENCES if route == DECODED else OCCURRENCES
+            return [gram_ids(occurrences, slot), *(end_ids(slot) if ends else ())]
+        case Queued():
+            return [select(_queue.c.message_id)]
         case Escaped(slot):
             index = search_index(WORD)
             found = select(index.c.rowid).where(_matches(index, WORD, slot))
@@ -306,11 +321,11 @@ def search_index(route: str) -> NamedFromClause:
     """Give the FTS5 table of a route.
 
     Args:
-        route: ``word`` or ``trigram``.
+        route: ``word``, ``trigram`` or ``decoded``.
     """
-    name = _INDEXES[route]
-    return table(name, column("rowid"), column("rank"), column(name), schema="main").alias(f"{route}_index")
+    name, asked = _INDEXES[route]
+    return table(name, column("rowid"), column("rank"), column(asked), schema="main").alias(f"{route}_index")
 
 
 def _matches(index: NamedFromClause, route: str, slot: int) -> ColumnElement[bool]:
-    return index.c[_INDEXES[route]].op("MATCH", is_comparison=True)(bindparam(f"match_{slot}"))
+    return index.c[_INDEXES[route][1]].op("MATCH", is_comparison=True)(bindparam(f"match_{slot}"))

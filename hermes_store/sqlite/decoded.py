@@ -49,6 +49,8 @@ TOOL_LIMIT = 8192
 #: Weight (bytes of stored text, about) that is moved after a write: some milliseconds of work.
 DRAIN_WEIGHT = 128 * 1024
 _ROW_WEIGHT = 64
+#: What follows each text, so that its last characters begin trigrams, too: short terms are looked up by those.
+_PADDING = "\n\n"
 
 #: Type and name of everything that must be there, with the digest of its text as the revision makes it.
 _DIGESTS: Mapping[tuple[str, str], str] = {
@@ -109,15 +111,15 @@ def searched_text(role: object, content: object, escaped_calls: object) -> str:
         escaped_calls: Its tool calls if they hold JSON escapes, else None.
 
     Returns:
-        The decoded content (of a tool result the beginning) and tool calls, on lines of their own. Without NUL, at
-        which some SQLite libraries stop reading.
+        The decoded content (of a tool result the beginning) and tool calls, on lines of their own, and two more line
+        breaks. Without NUL, at which some SQLite libraries stop reading.
     """
     text = decode(content).text
     if role == "tool":
         text = text[:TOOL_LIMIT]
     if escaped_calls is not None:
         text = f"{text}\n{decode_tool_calls(escaped_calls).text}"
-    return text.replace("\0", " ")
+    return text.replace("\0", " ") + _PADDING
 
 
 def drain(connection: Connection, weight: int) -> int:

@@ -1,4 +1,4 @@
-"""The trigrams of the substring index as ordinary rows: temporary ``fts5vocab`` tables, one pair for each connection.
+"""The terms of the search indexes as ordinary rows: temporary ``fts5vocab`` tables of a connection.
 
 They hold nothing themselves, are written to no file, and look the index up by name whenever they are read, so they work
 on files of every layout, on read-only ones, and on a file whose index is made anew meanwhile.
@@ -9,18 +9,27 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from hermes_store.sqlite.shape import TRIGRAM_INDEX
+from hermes_store.sqlite.shape import TEXT_INDEX, TRIGRAM_INDEX, WORD_INDEX
 
 #: Each occurrence of a trigram (``term``, and the message as ``doc``), and each trigram (``term``, and in how many
 #: messages it is as ``doc``).
 OCCURRENCES, TRIGRAMS = "hs_trigram_occurrences", "hs_trigrams"
-_KINDS = {OCCURRENCES: "instance", TRIGRAMS: "row"}
+#: Each word, and in how many messages it is.
+WORDS = "hs_words"
+#: Each occurrence of a trigram in the index of decoded texts.
+TEXT_OCCURRENCES = "hs_text_occurrences"
+_TABLES = {
+    OCCURRENCES: (TRIGRAM_INDEX, "instance"),
+    TRIGRAMS: (TRIGRAM_INDEX, "row"),
+    WORDS: (WORD_INDEX, "row"),
+    TEXT_OCCURRENCES: (TEXT_INDEX, "instance"),
+}
 
 
 def vocabulary_tables() -> Iterator[str]:
     """Give the statements that make the tables."""
-    for name, kind in _KINDS.items():
-        yield f"CREATE VIRTUAL TABLE IF NOT EXISTS temp.{name} USING fts5vocab(main, {TRIGRAM_INDEX}, {kind})"
+    for name, (index, kind) in _TABLES.items():
+        yield f"CREATE VIRTUAL TABLE IF NOT EXISTS temp.{name} USING fts5vocab(main, {index}, {kind})"
 
 
 def make_vocabulary(driver_connection: Any) -> None:

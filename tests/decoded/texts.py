@@ -68,7 +68,9 @@ def wanted(path: Path) -> dict[int, str]:
             escaped = "\\u" in as_text(tool_calls)
             if escaped or "\0" in as_text(content):
                 text = decode(content).text[: 8_192 if role == "tool" else None]
-                found[id_] = (text + ("\n" + decode_tool_calls(tool_calls).text if escaped else "")).replace("\0", " ")
+                found[id_] = (text + ("\n" + decode_tool_calls(tool_calls).text if escaped else "")).replace(
+                    "\0", " "
+                ) + "\n\n"
     return found
 
 

@@ -112,7 +112,7 @@ def test_a_damaged_word_index_leaves_the_substring_index_in_use(filled: Corpus):
     assert page.route == "trigram"
     assert page.degraded is None
     assert len(page) == 2
-    assert "messages_fts is damaged" in str(filled.search(CHINESE).degraded)
+    assert filled.search(CHINESE).degraded is None
     assert "trigram" not in str(filled.search(CHINESE).degraded)
 
 

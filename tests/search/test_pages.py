@@ -45,7 +45,7 @@ def test_ranked_hits_come_before_those_without_a_rank(many: Corpus):
     assert scores == ranked + [None] * (len(scores) - len(ranked))
     unranked = [(hit.timestamp, hit.id) for hit in page if hit.score is None]
     assert unranked == sorted(unranked, reverse=True)
-    assert page.route == "word+trigram"
+    assert page.route == "word+trigram+decoded"
 
 
 def test_a_page_that_the_index_fills_needs_nothing_else(many: Corpus):

@@ -43,6 +43,7 @@ _PHASES = {
     "identify": "naming messages",
     "index": "filling the search indexes",
     "merge": "merging index segments",
+    "decode": "indexing decoded texts",
     "clean": "emptying retired tables",
     "writing": "writing messages",
     "indexing": "filling the indexes",

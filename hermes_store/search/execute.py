@@ -15,9 +15,9 @@ import logging
 import math
 import os
 import time
-from collections.abc import Generator, Iterable, Mapping
+from collections.abc import Generator, Iterable, Iterator, Mapping
 from collections.abc import Set as AbstractSet
-from contextlib import closing
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -25,6 +25,7 @@ from sqlalchemy import Connection, Select, func, select
 from sqlalchemy.exc import DBAPIError
 
 from hermes_store.content import read_text
+from hermes_store.search.accents import accented_letters
 from hermes_store.search.context import contexts
 from hermes_store.search.documents import Document, proposed
 from hermes_store.search.faults import Fault, deadline, fault_of, typed
@@ -170,7 +171,8 @@ def _answer(
     connection: Connection, query: Query, filters: Filters, shape: Shape, *, fts5: bool, trigram: bool
 ) -> SearchPage:
     # A statement over several indexes does not say which one failed: each is left out in turn, then more of them.
-    suspects = [{DECODED}, {WORD}, {TRIGRAM}, {WORD, TRIGRAM}, {WORD, TRIGRAM, DECODED}]
+    # The index that ranks comes late, so that every page of an answer is ranked.
+    suspects = [{DECODED}, {TRIGRAM}, {TRIGRAM, DECODED}, {WORD}, {WORD, DECODED}, {WORD, TRIGRAM, DECODED}]
     damaged: set[str] = set()
     while True:
         able = abilities(shape, fts5=fts5, trigram=trigram, damaged=damaged)
@@ -202,12 +204,8 @@ def _plan(connection: Connection, query: Query, filters: Filters, able: Abilitie
     frequent = int(_FREQUENT * math.sqrt(wanted * messages)) + 1
     if filters.form.selective:
         frequent = max(frequent, int(_FREQUENT_SHARE * messages))
-    try:
+    with _index_failures({TRIGRAM}):
         frequencies = {leaf: estimate(connection, leaf, frequent) for leaf in short}
-    except DBAPIError as error:
-        if fault_of(error) is Fault.INDEX:
-            raise _IndexFailure(frozenset({TRIGRAM}), error) from None
-        raise
     return make_plan(query, filters, able, frequencies, frequent)
 
 
@@ -260,7 +258,7 @@ def _pass(connection: Connection, plan: Plan, relaxed: AbstractSet[Leaf]) -> _Fo
     for ranked in (True, False):
         if found.count >= needed:
             break
-        proposal = plan.ranked if ranked else plan.rest()
+        proposal = plan.ranked if ranked else _rest(connection, plan)
         if proposal is None:
             continue
         before = found.count
@@ -277,14 +275,28 @@ def _pass(connection: Connection, plan: Plan, relaxed: AbstractSet[Leaf]) -> _Fo
     return found
 
 
-def _guarded(connection: Connection, proposal: Proposal, plan: Plan, *, ranked: bool) -> Generator[Document]:
-    indexes = proposal.routes & _INDEXES.keys()
+def _rest(connection: Connection, plan: Plan) -> Proposal | None:
+    letters = ""
+    if plan.needs_letters:
+        with _index_failures({TRIGRAM, DECODED} if plan.able.decoded else {TRIGRAM}):
+            letters = accented_letters(connection, ends=plan.able.ends and plan.able.grams, decoded=plan.able.decoded)
+    return plan.rest(letters)
+
+
+@contextmanager
+def _index_failures(routes: AbstractSet[str]) -> Iterator[None]:
+    """Tell an index's failure from other errors."""
     try:
-        yield from proposed(connection, proposal, plan, ranked=ranked)
+        yield
     except DBAPIError as error:
-        if indexes and fault_of(error) is Fault.INDEX:
-            raise _IndexFailure(frozenset(_INDEXES[route] for route in indexes), error) from None
+        if routes and fault_of(error) is Fault.INDEX:
+            raise _IndexFailure(frozenset(routes), error) from None
         raise
+
+
+def _guarded(connection: Connection, proposal: Proposal, plan: Plan, *, ranked: bool) -> Generator[Document]:
+    with _index_failures({_INDEXES[route] for route in proposal.routes & _INDEXES.keys()}):
+        yield from proposed(connection, proposal, plan, ranked=ranked)
 
 
 def _judge(found: _Found, plan: Plan, document: Document) -> None:

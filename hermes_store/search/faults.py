@@ -27,6 +27,8 @@ _INDEX_TEXTS = (
     "no such module",
     "no such tokenizer",
     "no such table: main.messages_fts",
+    "no such table: main.hs_text",
+    "no such table: temp.hs_",  # a connection without the vocabulary tables
     "constraint failed",
     "fts5",
 )

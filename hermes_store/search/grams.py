@@ -19,6 +19,7 @@ from typing import Any
 
 from sqlalchemy import ColumnElement, Select, and_, bindparam, column, func, literal_column, select, table
 
+from hermes_store.search.accents import accented
 from hermes_store.search.rows import MESSAGES, listed
 from hermes_store.search.scripts import UNSPACED_START, spellings
 from hermes_store.search.syntax import Leaf
@@ -66,11 +67,12 @@ def has_vocabulary(shape: Shape) -> bool:
 
 
 @functools.lru_cache(maxsize=1024)
-def ranges(leaf: Leaf) -> Ranges | None:
+def ranges(leaf: Leaf, letters: str = "") -> Ranges | None:
     """Work out where a short term stands.
 
     Args:
         leaf: A term, prefix or phrase.
+        letters: Accented letters to try in words.
 
     Returns:
         The ranges for the part of it that is likely to be rarest, the longest; None when it has no letters.
@@ -82,7 +84,7 @@ def ranges(leaf: Leaf) -> Ranges | None:
     whole_word = sought.kind is Kind.WORD and not (sought.prefix and part == sought.parts[-1])
     trigrams: dict[tuple[str, str], None] = {}
     ends: list[set[str]] = [set(), set()]
-    for form in spellings(part):
+    for form in (*spellings(part), *(accented(part, letters) if sought.kind is Kind.WORD else ())):
         lower = _lowered(form)
         if len(lower) >= _GRAM:
             trigrams[lower[:_GRAM], after(lower[:_GRAM])] = None

@@ -7,20 +7,15 @@ otherwise than we do. Exclusions are never part of a MATCH: an index may hold mo
 
 from __future__ import annotations
 
-import json
-import re
-import unicodedata
-
-from hermes_store.search.scripts import runs, spellings
+from hermes_store.search.accents import accented
+from hermes_store.search.scripts import spellings
 from hermes_store.search.syntax import And, Leaf, Near, Node, Not, Or
-from hermes_store.search.terms import needle
+from hermes_store.search.terms import Kind, needle
 
 #: Characters of the shortest text the trigram tokenizer can look up.
 TRIGRAM_LENGTH = 3
 
 _NO_EXCLUSION = "a MATCH proposes messages; exclusions are judged on the messages themselves"
-_ESCAPED_BLANKS = ("n", "t", "r")
-_ESCAPE = re.compile(r"\\u[0-9a-f]{4}")
 
 
 def word_match(node: Node) -> str:
@@ -45,24 +40,27 @@ def word_match(node: Node) -> str:
             return _any_of(_phrases(node))
 
 
-def trigram_match(node: Node) -> str:
+def trigram_match(node: Node, letters: str = "") -> str:
     """Ask the substring index for a tree of terms.
 
     Args:
         node: A tree without exclusions, for each term of which `has_trigrams` is true.
+        letters: Accented letters to try in words; the index keeps them.
 
     Returns:
         The MATCH text; each part of a term is one phrase, in all spellings in which it may be stored.
     """
     match node:
         case And(parts) | Near(parts):
-            return _all_of([trigram_match(part) for part in parts])
+            return _all_of([trigram_match(part, letters) for part in parts])
         case Or(parts):
-            return _any_of([trigram_match(part) for part in parts])
+            return _any_of([trigram_match(part, letters) for part in parts])
         case Not():
             raise ValueError(_NO_EXCLUSION)
         case _:
-            return _all_of([_any_of([_quoted(form) for form in spellings(part)]) for part in _long_parts(node)])
+            letters = letters if needle(node).kind is Kind.WORD else ""
+            forms = [(*spellings(part), *accented(part, letters)) for part in _long_parts(node)]
+            return _all_of([_any_of([_quoted(form) for form in each]) for each in forms])
 
 
 def has_trigrams(leaf: Leaf) -> bool:
@@ -72,45 +70,6 @@ def has_trigrams(leaf: Leaf) -> bool:
         leaf: A term, prefix or phrase.
     """
     return bool(_long_parts(leaf))
-
-
-def escaped_match(node: Node) -> str:
-    r"""Ask the word index for a tree of terms as ASCII-escaped JSON holds them.
-
-    There ``漓江`` is ``\u6f13\u6c5f``, which the tokenizer cuts into the words ``u6f13 u6c5f``, and a word after a line
-    break is ``\nword``, which it cuts into ``nword``.
-
-    Args:
-        node: A tree without exclusions.
-
-    Returns:
-        The MATCH text; it finds other messages too.
-    """
-    match node:
-        case And(parts) | Near(parts):
-            return _all_of([escaped_match(part) for part in parts])
-        case Or(parts):
-            return _any_of([escaped_match(part) for part in parts])
-        case Not():
-            raise ValueError(_NO_EXCLUSION)
-        case _:
-            sought = needle(node)
-            *first, last = runs(unicodedata.normalize("NFC", sought.text))
-            return _all_of([*(_escaped(run, "") for run in first), _escaped(last, " *" if sought.prefix else "")])
-
-
-def _escaped(part: str, star: str) -> str:
-    if part.isascii():
-        return _any_of([_quoted(before + part) + star for before in ("", *_ESCAPED_BLANKS)])
-    texts: dict[str, None] = {}
-    for form in spellings(part):
-        for cased in (form, form.lower(), form.upper(), form.capitalize()):
-            escaped = json.dumps(cased)[1:-1]
-            if first := _ESCAPE.search(escaped):
-                # What stands before the first escape may be the end of a longer word, and is judged on the message.
-                # The last word may go on: an escape ends where another character begins.
-                texts[_quoted(escaped[first.start() :]) + " *"] = None
-    return _any_of(list(texts))
 
 
 def _phrases(leaf: Leaf) -> list[str]:

@@ -38,7 +38,7 @@ from hermes_store.search.sets import (
     WORD,
     Asked,
     Both,
-    Escaped,
+    Encoded,
     Grams,
     Match,
     MessageSet,
@@ -94,6 +94,7 @@ class Plan:
     Attributes:
         query: The parsed query.
         filters: The caller's restrictions.
+        able: What can be asked of the indexes.
         covered: True when only messages that substring search covers can answer.
         routes: Each positive term with its route.
         ranked: The ranked proposal, if there is one.
@@ -103,6 +104,7 @@ class Plan:
 
     query: Query
     filters: Filters
+    able: Abilities
     covered: bool
     routes: tuple[tuple[Leaf, str], ...]
     ranked: Proposal | None
@@ -110,12 +112,23 @@ class Plan:
     notes: tuple[str, ...]
     _planner: _Planner = field(repr=False)
 
-    def rest(self) -> Proposal | None:
+    @property
+    def needs_letters(self) -> bool:
+        """True when the rest needs to know which accented letters the substring indexes hold."""
+        planner = self._planner
+        return any(needle(leaf).kind is Kind.WORD and planner.in_trigrams(leaf) for leaf in leaves(planner.root))
+
+    def rest(self, letters: str = "") -> Proposal | None:
         """Propose the other messages that may answer; None when no message is allowed at all.
 
         It is made when it is asked for, because most pages do without it.
+
+        Args:
+            letters: The accented letters that the substring indexes hold, if it `needs_letters`.
         """
-        return None if self.filters.allow_nothing else self._planner.rest(with_main=self.ranked is None)
+        if self.filters.allow_nothing:
+            return None
+        return self._planner.rest(with_main=self.ranked is None, letters=letters)
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,7 +180,7 @@ def abilities(shape: Shape, *, fts5: bool, trigram: bool, damaged: Iterable[str]
         reason = "is damaged" if route in damaged else _fault(index, shape, fts5=fts5, trigram=trigram)
         if reason:
             unusable[route] = f"the index {index.name} {reason}"
-    # A file may well be without our own index; words in it say what its escapes look like.
+    # A file may well be without our own index: then what is encoded is read.
     fault = text_index_fault(shape) if shape.has("table", TEXT_QUEUE) else None
     reason = "is damaged" if DECODED in damaged else fault
     if fts5 and trigram and reason:
@@ -210,7 +223,7 @@ def make_plan(query: Query, filters: Filters, able: Abilities, frequencies: Mapp
         notes = (*notes, UPGRADE_NOTE)
     named = tuple((leaf, planner.route(leaf)) for leaf in dict.fromkeys(leaves(planner.root)))
     ranked = planner.ranked() if filters.sort == "rank" and not filters.allow_nothing else None
-    return Plan(query, filters, planner.covered_only, named, ranked, able.pending, notes, planner)
+    return Plan(query, filters, able, planner.covered_only, named, ranked, able.pending, notes, planner)
 
 
 def _fault(  # noqa: PLR0911 - one per reason
@@ -247,8 +260,17 @@ class _Planner:
         self._frequencies = frequencies
         self._frequent = frequent
         self._parameters = Parameters(filters.parameters)
+        self._letters = ""
         if able.pending is not None:
             self._parameters.values |= {"indexed": able.pending.indexed, "total": able.pending.total}
+
+    def in_trigrams(self, leaf: Leaf) -> bool:
+        """True when the substring indexes are asked for a term.
+
+        Args:
+            leaf: A term, prefix or phrase.
+        """
+        return self._able.looked_up(leaf) or self._able.is_short(leaf)
 
     @property
     def has_short_terms(self) -> bool:
@@ -294,12 +316,14 @@ class _Planner:
             )
         return None
 
-    def rest(self, *, with_main: bool) -> Proposal:
+    def rest(self, *, with_main: bool, letters: str) -> Proposal:
         """Propose, in the order of time, what the ranked proposal does not see.
 
         Args:
             with_main: Propose everything, because there is no ranked proposal.
+            letters: Accented letters that the substring indexes hold.
         """
+        self._letters = letters
         missed = self._missed(self.root) if with_main else []
         taken = {self.route(leaf) for leaf in leaves(self.root)}
         if taken == {LIKE}:  # a scan looks at everything
@@ -375,11 +399,9 @@ class _Planner:
         if self.route(leaf) == WALK:
             return Scan(leaf, WALK)
         found: list[MessageSet] = []
-        if WORD in self._able.unusable and not self._able.decoded:
-            return Scan(leaf, LIKE)  # only these indexes know of encoded text
         if self._able.looked_up(leaf):
             found.append(self._match(TRIGRAM, leaf))
-        elif self._able.is_short(leaf) and (ranges := grams.ranges(leaf)) is not None:
+        elif self._able.is_short(leaf) and (ranges := grams.ranges(leaf, self._letters)) is not None:
             found.append(Grams(GRAM, self._parameters.grams(ranges), ends=self._able.ends))
         else:
             return Scan(leaf, LIKE)
@@ -390,24 +412,18 @@ class _Planner:
     def _decoded(self, node: Node) -> MessageSet:
         """The messages whose text is stored in an encoded form."""
         if not self._able.decoded:
-            return self._escaped(node)
+            return Both((Encoded(), Scan(node, LIKE)))
         # What waits for the index is read; there is little of it.
         waiting = Both((Queued(), Scan(node, DECODED)))
         if all(map(self._able.looked_up, leaves(node))):
-            return either([Match(DECODED, self._parameters.match(match_texts.trigram_match(node))), waiting])
+            return either(
+                [Match(DECODED, self._parameters.match(match_texts.trigram_match(node, self._letters))), waiting]
+            )
         (leaf,) = leaves(node)
-        ranges = grams.ranges(leaf)
+        ranges = grams.ranges(leaf, self._letters)
         if ranges is None:
             raise ValueError("signs are looked for by scanning")
         return either([Grams(DECODED, self._parameters.grams(ranges), ends=False), waiting])
-
-    def _escaped(self, node: Node) -> MessageSet:
-        """The same by what escapes look like to the word index."""
-        text = match_texts.escaped_match(node)
-        if all(needle(leaf).kind is Kind.WORD for leaf in leaves(node)):
-            # Common words are in many messages, each of which would have to be read only to be proposed twice.
-            text = f"{text} NOT {match_texts.word_match(node)}"
-        return Escaped(self._parameters.match(text))
 
     def _beyond_indexes(self) -> list[MessageSet]:
         """What no index holds: messages that the caller asks for by name, and those an unfinished index still lacks."""
@@ -424,8 +440,8 @@ class _Planner:
         return Scan(node, LIKE) if route == LIKE else self._match(route, node)
 
     def _match(self, route: str, node: Node) -> Match:
-        text_of = match_texts.word_match if route == WORD else match_texts.trigram_match
-        return Match(route, self._parameters.match(text_of(node)))
+        text = match_texts.word_match(node) if route == WORD else match_texts.trigram_match(node, self._letters)
+        return Match(route, self._parameters.match(text))
 
     def _split(self, route: str) -> tuple[Node | None, Node | None]:
         """Take out of the query what one index can rank: all of it, or some of the parts that must all hold."""
@@ -456,7 +472,7 @@ class _Planner:
             kind = needle(leaf).kind
             if kind is Kind.SIGNS or not (match_texts.has_trigrams(leaf) or self._able.grams):
                 continue
-            needed = [TRIGRAM, DECODED, *([] if self._able.decoded and kind is Kind.SUBSTRING else [WORD])]
+            needed = [TRIGRAM, DECODED, *([] if kind is Kind.SUBSTRING else [WORD])]
             reasons += [self._able.unusable[route] for route in needed if route in self._able.unusable]
         return reasons
 

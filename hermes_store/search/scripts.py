@@ -17,6 +17,7 @@ from __future__ import annotations
 import functools
 import re
 import unicodedata
+from collections.abc import Iterator
 
 # First and last code point. Digits and punctuation of these scripts are left out: digits are words anywhere.
 _UNSPACED_RANGES = (
@@ -86,6 +87,12 @@ LETTER = r"[^\W_]"
 #: What stands between two words: no letter, no digit.
 GAP = r"[\W_]"
 
+# Full-width punctuation, and characters of no other use (tags) that stand for it in folded texts.
+_WIDE_SIGN = re.compile("[\uff01-\uff0f\uff1a-\uff20\uff3b-\uff40\uff5b-\uff65]")
+_WIDE_SIGNS_KEPT = 0xE0000
+#: The same members as `STOPS`, as folding by width leaves them.
+FOLDED_STOPS = STOPS + "".join(chr(_WIDE_SIGNS_KEPT + low) for low in range(0x01, 0x66))
+
 _HAS_UNSPACED = re.compile(f"[{UNSPACED}]")
 _RUNS = re.compile(rf"(?:{LETTER}|[{UNSPACED}])+")
 
@@ -103,6 +110,11 @@ _CASELESS_RANGES = (
     (0x20000, 0x3FFFD),
 )  # fmt: skip
 _BEYOND_CASELESS = re.compile(f"[^{_members(_CASELESS_RANGES)}]")
+
+_COMPATIBILITY_RANGES = (
+    (0x0E33, 0x0E33), (0x0EB3, 0x0EB3), (0x0EDC, 0x0EDD), (0x2E9F, 0x2EF3), (0x2F00, 0x2FD5), (0x3131, 0x318E),
+    (0x3200, 0x33FF), (0xF900, 0xFAD9), (0xFFA0, 0xFFDC), (0x2F800, 0x2FA1D),
+)  # fmt: skip
 
 _FULL_WIDTH = {code: code + 0xFEE0 for code in range(0x21, 0x7F)}
 
@@ -153,7 +165,14 @@ def fold_width(text: str) -> str:
     Args:
         text: Any text.
     """
-    return text.lower() if text.isascii() else unicodedata.normalize("NFKC", text).casefold()
+    if text.isascii():
+        return text.lower()
+    return unicodedata.normalize("NFKC", _WIDE_SIGN.sub(_kept_apart, text)).casefold()
+
+
+def _kept_apart(sign: re.Match[str]) -> str:
+    """Full-width punctuation separates terms, and would be ASCII punctuation after NFKC, which does not."""
+    return chr(_WIDE_SIGNS_KEPT + (ord(sign[0]) & 0xFF))
 
 
 @functools.lru_cache(maxsize=1024)
@@ -173,10 +192,48 @@ def spellings(text: str) -> tuple[str, ...]:
         text,  # compatibility ideographs have no normal form of their own
         unicodedata.normalize("NFD", text),
         plain,
+        unicodedata.normalize("NFD", plain),
         plain.translate(_FULL_WIDTH),
         _half_width(plain),
+        *_mixed_widths(plain),
+        *_compatible(plain),
     )
     return tuple(dict.fromkeys(forms))
+
+
+def _mixed_widths(text: str) -> Iterator[str]:
+    """Beside an unspaced script, letters may be narrow and digits wide, or the other way round."""
+    if not has_unspaced(text):
+        return
+    for wide in (str.isalpha, str.isdigit):
+        yield "".join(
+            chr(_FULL_WIDTH[ord(character)]) if character.isascii() and wide(character) else character
+            for character in text
+        )
+
+
+def _compatible(text: str) -> Iterator[str]:
+    """Characters that only compatibility sets apart: one of them at a time, wherever it may stand."""
+    if text.isascii():
+        return
+    table = _compatibility_table()
+    longest = max(map(len, table))
+    for start in range(len(text)):
+        for end in range(start + 1, min(start + longest, len(text)) + 1):
+            for character in table.get(text[start:end], ()):
+                yield text[:start] + character + text[end:]
+
+
+@functools.cache
+def _compatibility_table() -> dict[str, list[str]]:
+    """What letters, radicals, squared words and compatibility ideographs of unspaced scripts are made of."""
+    table: dict[str, list[str]] = {}
+    for first, last in _COMPATIBILITY_RANGES:
+        for code in range(first, last + 1):
+            character = chr(code)
+            if (plain := unicodedata.normalize("NFKC", character)) != character:
+                table.setdefault(plain, []).append(character)
+    return table
 
 
 def _fold_character(code: int) -> str:

@@ -35,7 +35,7 @@ from sqlalchemy.sql.selectable import NamedFromClause
 from hermes_store.search import like, rows
 from hermes_store.search.filters import FilterForm
 from hermes_store.search.grams import Ranges, end_ids, gram_ids
-from hermes_store.search.rows import MESSAGES, SOURCE, m
+from hermes_store.search.rows import SOURCE, m
 from hermes_store.search.syntax import Node
 from hermes_store.sqlite.decoded import TEXT_QUEUE
 from hermes_store.sqlite.shape import TEXT_INDEX, TRIGRAM_INDEX, WORD_INDEX
@@ -45,7 +45,6 @@ from hermes_store.sqlite.vocabulary import OCCURRENCES, TEXT_OCCURRENCES
 #: decoded texts, the walk from the newest message on, and the scan that takes the place of an index.
 WORD, TRIGRAM, GRAM, DECODED, WALK, LIKE = ROUTES = ("word", "trigram", "gram", "decoded", "walk", "like")
 
-_escaped = MESSAGES.alias("escaped")
 _queue = table(TEXT_QUEUE, column("message_id"), schema="main").alias("queue")
 #: Route to its index and the column that is asked, the index's name for any.
 _INDEXES = {WORD: (WORD_INDEX, WORD_INDEX), TRIGRAM: (TRIGRAM_INDEX, TRIGRAM_INDEX), DECODED: (TEXT_INDEX, "text")}
@@ -70,10 +69,8 @@ class Grams:
 
 
 @dataclass(frozen=True, slots=True)
-class Escaped:
-    """The messages whose text has to be decoded, by what their escapes look like to the word index."""
-
-    slot: int
+class Encoded:
+    """The messages whose text is stored in an encoded form."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,7 +112,7 @@ class Either:
     sets: tuple[MessageSet, ...]
 
 
-MessageSet = Match | Grams | Escaped | Queued | Scan | Asked | Unindexed | Both | Either
+MessageSet = Match | Grams | Queued | Encoded | Scan | Asked | Unindexed | Both | Either
 
 
 @dataclass(slots=True)
@@ -189,8 +186,6 @@ def routes(some: MessageSet) -> frozenset[str]:
             return frozenset({route})
         case Queued():
             return frozenset({DECODED})
-        case Escaped():
-            return frozenset({WORD})
         case Both(members) | Either(members):
             return frozenset[str]().union(*map(routes, members))
         case _:
@@ -204,7 +199,7 @@ def is_listed(some: MessageSet) -> bool:
         some: The set.
     """
     match some:
-        case Match() | Grams() | Escaped() | Queued():
+        case Match() | Grams() | Queued():
             return True
         case Both(members):
             return any(map(is_listed, members))
@@ -214,7 +209,7 @@ def is_listed(some: MessageSet) -> bool:
             return False
 
 
-def condition(some: MessageSet) -> ColumnElement[bool]:
+def condition(some: MessageSet) -> ColumnElement[bool]:  # noqa: PLR0911 - one for each kind of set
     """Say in SQL which messages are in a set.
 
     Args:
@@ -228,6 +223,8 @@ def condition(some: MessageSet) -> ColumnElement[bool]:
             if asked is None:
                 raise ValueError("nothing is asked for by name")
             return asked
+        case Encoded():
+            return or_(func.instr(m.c.content, "\0") > 0, func.instr(m.c.tool_calls, "\\u") > 0)
         case Unindexed():
             return and_(m.c.id > bindparam("indexed"), m.c.id <= bindparam("total"))
         case Both(members):
@@ -260,11 +257,6 @@ def _enumerations(some: MessageSet) -> list[Select[Any]]:
             return [gram_ids(occurrences, slot), *(end_ids(slot) if ends else ())]
         case Queued():
             return [select(_queue.c.message_id)]
-        case Escaped(slot):
-            index = search_index(WORD)
-            found = select(index.c.rowid).where(_matches(index, WORD, slot))
-            needs_decoding = or_(func.instr(_escaped.c.content, "\0") > 0, func.instr(_escaped.c.tool_calls, "\\u") > 0)
-            return [select(_escaped.c.id).where(_escaped.c.id.in_(found), needs_decoding)]
         case Either(members):
             return [ids for member in members for ids in _enumerations(member)]
         case Both(members):

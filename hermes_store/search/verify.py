@@ -20,7 +20,7 @@ from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from itertools import pairwise
 
-from hermes_store.search.scripts import GAP, LETTER, STOPS, fold_width, fold_words, has_unspaced, runs
+from hermes_store.search.scripts import FOLDED_STOPS, GAP, LETTER, fold_width, fold_words, has_unspaced, runs
 from hermes_store.search.syntax import And, Leaf, Near, Node, Not, Or
 from hermes_store.search.terms import Kind, Needle, needle
 
@@ -28,7 +28,7 @@ Span = tuple[int, int]
 
 _TOKEN = re.compile(f"{LETTER}+")
 _LETTER = re.compile(LETTER)
-_BLANK = f"[\\s{STOPS}]"
+_BLANK = f"[\\s{FOLDED_STOPS}]"
 _NONE: frozenset[Leaf] = frozenset()
 
 
@@ -74,7 +74,7 @@ def matches(node: Node, fields: Sequence[Field], relaxed: AbstractSet[Leaf] = _N
         case Not(part):
             return not matches(part, fields, relaxed)
         case Near():
-            return any(_is_near(node, text) for text in fields)
+            return any(_is_near(node, text, relaxed) for text in fields)
         case _:
             sought = needle(node)
             finders = _finders(node, literal=sought.literal and node not in relaxed)
@@ -105,7 +105,9 @@ def literal_leaves(node: Node) -> frozenset[Leaf]:
     match node:
         case And(parts) | Or(parts):
             return _NONE.union(*(literal_leaves(part) for part in parts))
-        case Not() | Near():
+        case Near(parts):
+            return frozenset(part for part in parts if needle(part).literal)
+        case Not():
             return _NONE
         case _:
             return frozenset({node}) if needle(node).literal else _NONE
@@ -126,12 +128,12 @@ def _holds(text: Field, kind: Kind, finders: Sequence[_Finder]) -> bool:
     return any(next(finder.spans(folded, glued=text.substring), None) is not None for finder in finders)
 
 
-def _is_near(node: Near, text: Field) -> bool:
+def _is_near(node: Near, text: Field, relaxed: AbstractSet[Leaf]) -> bool:
     """Judge as FTS5 does: no more than ``distance`` words from the end of each part to the start of the last one."""
     places: list[list[Span]] = []
     for part in node.parts:
         sought = needle(part)
-        found = sorted(_spans(sought, text, literal=False))
+        found = sorted(_spans(sought, text, literal=sought.literal and part not in relaxed))
         if not found:
             return False
         words = [word.start() for word in _TOKEN.finditer(text.folded(sought.kind))]

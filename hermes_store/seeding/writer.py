@@ -17,6 +17,7 @@ from sqlalchemy import Connection, Engine
 
 from hermes_store.seeding.conversations import Row, SeedSession
 from hermes_store.seeding.needles import Planter
+from hermes_store.sqlite.decoded import ENCODED, TEXT_QUEUE, drain, text_index_fault
 from hermes_store.sqlite.engine import BEGIN_OPTION
 from hermes_store.sqlite.shape import Layout, Shape, inspect
 from hermes_store.sqlite.views import quoted
@@ -25,6 +26,8 @@ SeedProgress = Callable[[str, int, int], None]
 
 #: Messages per transaction: large enough for speed, small enough that a rollback journal stays small.
 _BATCH = 20_000
+#: Bytes of encoded text that are decoded in one transaction.
+_DECODED_AT_ONCE = 8 * 1024 * 1024
 
 
 class CorpusWriter:
@@ -67,6 +70,7 @@ class CorpusWriter:
                 started = time.perf_counter()
                 self._progress("indexing", 0, 0)
             _fill_search_indexes(connection, shape)
+            _index_decoded_texts(connection, shape)
             self.indexing_seconds = time.perf_counter() - started
 
     def _write_rows(
@@ -172,6 +176,19 @@ def _bare_tables(connection: Connection, shape: Shape) -> Iterator[None]:
         for _, _, sql in [one for one in taken if one[0] == kind]:
             with connection.begin():
                 connection.exec_driver_sql(sql)
+
+
+def _index_decoded_texts(connection: Connection, shape: Shape) -> None:
+    if text_index_fault(shape) is not None:
+        return
+    with connection.begin():
+        connection.exec_driver_sql(
+            f"INSERT INTO {TEXT_QUEUE} (message_id) SELECT m.id FROM messages AS m WHERE {ENCODED}"
+        )
+    moved = 1
+    while moved:
+        with connection.begin():
+            moved = drain(connection, _DECODED_AT_ONCE)
 
 
 def _fill_search_indexes(connection: Connection, shape: Shape) -> None:

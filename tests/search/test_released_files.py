@@ -19,6 +19,7 @@ DIFFERENCES = {
     "新代码": "is found in escaped tool arguments, where releases do not see it",
     "这张图片里有什么": "is found in structured content, where releases do not see it",
     "图片": "is found in structured content, where releases do not see it",
+    "toolmultimodalword": "is found in a structured tool result, an empty text to the indexes of layouts 2 and 3",
     "config": "is found where it is glued to Han characters",
     "gateway/run.py": "was a syntax error to older releases",
     "TODO: fix": "was a syntax error to the oldest releases",

@@ -10,8 +10,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 #: What structured content begins with, in every release.
 STRUCTURED_PREFIX = "\0json:"
@@ -29,8 +28,7 @@ _DATA = re.compile(rf"data:[\w.+-]*/?[\w.+-]*[;,]|[A-Za-z0-9+/_-]{{{_DATA_LENGTH
 _SURROGATES = re.compile("[\ud800-\udfff]")
 
 
-@dataclass(frozen=True, slots=True)
-class Decoded:
+class Decoded(NamedTuple):
     """A stored value and the text that is in it.
 
     Attributes:
@@ -44,7 +42,7 @@ class Decoded:
     problem: str | None = None
 
 
-def decode(content: object) -> Decoded:
+def decode(content: object) -> Decoded:  # noqa: PLR0911 - one for each kind of value
     """Give the text of a ``messages.content`` value; never raises.
 
     Args:
@@ -53,6 +51,8 @@ def decode(content: object) -> Decoded:
     Returns:
         The decoded value; broken JSON keeps its raw text and says so in ``problem``.
     """
+    if type(content) is str and content.isascii() and not content.startswith(STRUCTURED_PREFIX):
+        return Decoded(content, content)  # most are, and a page decodes hundreds
     if content is None:
         return Decoded("", None)
     if isinstance(content, bytes | bytearray | memoryview):
@@ -75,7 +75,9 @@ def read_text(value: object) -> str | None:
     Args:
         value: What the column holds: text, NULL, or whatever else SQLite let in.
     """
-    return None if value is None else decode(value).text
+    if value is None or (type(value) is str and value.isascii()):
+        return value
+    return decode(value).text
 
 
 def decode_tool_calls(tool_calls: object) -> Decoded:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import json
+import operator
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -36,10 +37,13 @@ def contexts(
         return {}
     found: dict[int, list[ContextMessage]] = {}
     statement = context_statement(include_inactive=include_inactive)
-    for row in connection.execute(statement, {"ids": json.dumps(list(ids))}):
-        text = decode(row.content).text[:CONTEXT_LENGTH]
-        found.setdefault(row.hit, []).append(ContextMessage(row.id, str(row.role), text))
-    return {hit: tuple(sorted(messages, key=lambda message: message.id)) for hit, messages in found.items()}
+    for hit, id_, role, content in connection.execute(statement, {"ids": json.dumps(list(ids))}).all():
+        text = decode(content).text[:CONTEXT_LENGTH]
+        found.setdefault(hit, []).append(ContextMessage(id_, str(role), text))
+    return {hit: tuple(sorted(messages, key=_by_id)) for hit, messages in found.items()}
+
+
+_by_id = operator.attrgetter("id")
 
 
 @functools.cache

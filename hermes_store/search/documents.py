@@ -10,7 +10,7 @@ from __future__ import annotations
 import functools
 import json
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 from sqlalchemy import ColumnElement, Connection, Row, Select, bindparam, case, func, literal_column, select
@@ -90,8 +90,8 @@ def proposed(connection: Connection, proposal: Proposal, plan: Plan, *, ranked: 
 
 
 def _sizes(needed: int) -> Iterator[int]:
-    """How many messages to read at once: those of the page, then a few for those that were dropped, then more."""
-    yield min(max(needed, 1), _LARGEST_READ)
+    """How many messages to read at once: those of the page and a few for those that are dropped, then more."""
+    yield min(needed + needed // 8 + 2, _LARGEST_READ)
     size = _SPARE
     while True:
         yield size
@@ -107,7 +107,7 @@ def _best_first(
     leaves equal scores in any order, so what is given ends where the score changes.
     """
     seen: set[int] = set()
-    take = max(needed + _SPARE, _FIRST_SELECTIVE if selective or proposal.told else 0)
+    take = max(needed + needed // 4 + _SPARE, _FIRST_SELECTIVE if selective or proposal.told else 0)
     while True:
         parameters = {**proposal.parameters, "take": take}
         found = connection.execute(proposal.statement, parameters).all()
@@ -199,7 +199,7 @@ def _document(row: Row[Any], score: float | None, *, whole_tools: bool) -> Docum
     covered = bool(row.covered)
     content = decode(row.content)
     if row.role == "tool" and not whole_tools:
-        content = replace(content, text=content.text[:TOOL_LIMIT])
+        content = content._replace(text=content.text[:TOOL_LIMIT])
     # Layout 3 keeps tool calls out of the substring index, but for those that only decoding can read.
     escaped = isinstance(row.tool_calls, str) and _JSON_ESCAPE in row.tool_calls
     calls = decode_tool_calls(row.tool_calls).text if escaped else read_text(row.tool_calls) or ""

@@ -10,13 +10,14 @@ import functools
 from collections.abc import Iterable
 from typing import Any
 
-from sqlalchemy import Connection, Select, and_, bindparam, column, select, table
+from sqlalchemy import Connection, Select, and_, bindparam, column, func, select, table
 
 from hermes_store.search import grams
 from hermes_store.search.match import TRIGRAM_LENGTH, has_trigrams
 from hermes_store.search.scripts import fold_words, runs, spellings
 from hermes_store.search.syntax import Leaf
 from hermes_store.search.terms import Kind, needle
+from hermes_store.sqlite.decoded import TEXT_QUEUE
 from hermes_store.sqlite.vocabulary import TRIGRAMS, WORDS
 
 
@@ -51,6 +52,22 @@ def estimate(connection: Connection, leaf: Leaf, most: int) -> int:
         return min(_counted(connection, TRIGRAMS, some, most) for some in ranges)
     found = grams.ranges(leaf)
     return most if found is None else _counted(connection, TRIGRAMS, found.trigrams, most)
+
+
+def waiting(connection: Connection, most: int) -> int:
+    """Count the messages whose text waits to be moved into the index of decoded texts, no further than to a limit.
+
+    Args:
+        connection: A connection of a file that has the queue.
+        most: Where to stop counting.
+    """
+    return int(connection.execute(_waiting_statement(), {"most": most}).scalar_one())
+
+
+@functools.cache
+def _waiting_statement() -> Select[Any]:
+    queue = table(TEXT_QUEUE, column("message_id"), schema="main")
+    return select(func.count()).select_from(select(queue.c.message_id).limit(bindparam("most")).subquery())
 
 
 def _folded(part: str) -> set[str]:

@@ -12,9 +12,9 @@ from __future__ import annotations
 
 import functools
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
-from sqlalchemy import ColumnElement, LargeBinary, String, and_, cast, func, literal, or_, true
+from sqlalchemy import BindParameter, ColumnElement, LargeBinary, String, and_, cast, func, literal, or_, true
 
 from hermes_store.search.scripts import fold_words, runs, spellings
 from hermes_store.search.syntax import And, Leaf, Near, Node, Not, Or, leaves
@@ -53,6 +53,45 @@ def may_match(node: Node, texts: Texts, *, tool_calls: ColumnElement[str | None]
     return _condition(node, texts, tool_calls)
 
 
+def holds_short(
+    texts: Texts,
+    tool_calls: ColumnElement[str | None],
+    forms: Sequence[BindParameter[str]],
+    escaped: Sequence[BindParameter[str]],
+) -> ColumnElement[bool]:
+    """Say in SQL which rows might hold a short term without case, whose spellings are parameters.
+
+    Args:
+        texts: The columns that are searched.
+        tool_calls: The column of tool calls, which count where they are escaped.
+        forms: The spellings.
+        escaped: LIKE patterns of the same in JSON escapes, from `escaped_pattern`.
+    """
+    return or_(
+        *(func.instr(text, form) > 0 for text in texts for form in forms),
+        *(func.instr(text, literal(_NUL, String)) > 0 for text in texts),
+        *(tool_calls.like(pattern) for pattern in escaped),
+    )
+
+
+def escaped_pattern(form: str) -> str:
+    r"""Give a LIKE pattern that finds ``漓江`` as ``\u6f13\u6c5f``, whatever number of backslashes nesting has made.
+
+    Args:
+        form: The text.
+    """
+    return f"%{'%'.join(_escapes(form))}%"
+
+
+def has_case(text: str) -> bool:
+    """Tell whether a text has letters with capitals, or ASCII, which JSON does not escape.
+
+    Args:
+        text: The text.
+    """
+    return any(character.isascii() or _has_foreign_case(character) for character in text)
+
+
 def contains(text: ColumnElement[str | None], part: str) -> ColumnElement[bool]:
     """Say in SQL that a text holds another, case ignored as far as SQLite can.
 
@@ -60,6 +99,8 @@ def contains(text: ColumnElement[str | None], part: str) -> ColumnElement[bool]:
         text: The column.
         part: The text to be found in it.
     """
+    if not has_case(part):
+        return func.instr(text, part) > 0  # nothing to fold; faster than LIKE
     # LIKE knows the case of ASCII letters only: where another letter has two cases, any character will do.
     pattern = "".join(
         f"\\{character}" if character in "\\%_" else "_" if _has_foreign_case(character) else character
@@ -144,11 +185,7 @@ def _unfolded(character: str) -> str:
 
 def _holds_escaped(text: ColumnElement[str | None], leaf: Leaf) -> ColumnElement[bool]:
     r"""Find ``漓江`` as ``\u6f13\u6c5f``, whatever number of backslashes nesting has made of each."""
-    forms = []
-    for part in needle(leaf).parts:
-        escapes = ["%".join(_escapes(form)) for form in spellings(part)]
-        forms.append(or_(*(text.like(f"%{pattern}%") for pattern in escapes)))
-    return and_(*forms)
+    return and_(*(or_(*(text.like(escaped_pattern(form)) for form in spellings(part))) for part in needle(leaf).parts))
 
 
 def _escapes(text: str) -> Iterator[str]:

@@ -26,9 +26,10 @@ from sqlalchemy import Select
 from hermes_store.search import grams
 from hermes_store.search import match as match_texts
 from hermes_store.search.filters import Filters
-from hermes_store.search.like import MAX_TERMS
+from hermes_store.search.like import MAX_TERMS, has_case
 from hermes_store.search.records import PendingRebuild
 from hermes_store.search.rows import asked_for
+from hermes_store.search.scripts import spellings
 from hermes_store.search.sets import (
     DECODED,
     GRAM,
@@ -45,6 +46,7 @@ from hermes_store.search.sets import (
     Parameters,
     Queued,
     Scan,
+    ShortScan,
     Unindexed,
     both,
     either,
@@ -62,6 +64,8 @@ LEFT_OUT_NOTE = (
     "terms in unspaced scripts are not looked for in tool results and in cron and delegated sessions; "
     "name the role tool, the source or the sessions to search those too"
 )
+#: Waiting messages up to which they are simply read.
+FEW_QUEUED = 200
 UPGRADE_NOTE = (
     "terms of one or two characters are looked for by reading every message; `hermes-store upgrade` ends that"
 )
@@ -140,6 +144,7 @@ class Abilities:
         grams: Short terms can be looked up.
         ends: They have to be looked for at the ends of texts, too.
         decoded: The index of decoded texts can be asked.
+        queued: How many messages wait to be moved into it, `FEW_QUEUED` at most.
         pending: How far an unfinished index has come.
     """
 
@@ -147,6 +152,7 @@ class Abilities:
     grams: bool
     ends: bool
     decoded: bool
+    queued: int
     pending: PendingRebuild | None
 
     def looked_up(self, leaf: Leaf) -> bool:
@@ -166,7 +172,7 @@ class Abilities:
         return self.grams and needle(leaf).kind is not Kind.SIGNS and not match_texts.has_trigrams(leaf)
 
 
-def abilities(shape: Shape, *, fts5: bool, trigram: bool, damaged: Iterable[str] = ()) -> Abilities:
+def abilities(shape: Shape, *, fts5: bool, trigram: bool, damaged: Iterable[str] = (), queued: int = 0) -> Abilities:
     """Find out what can be asked of a file's search indexes.
 
     Args:
@@ -174,6 +180,7 @@ def abilities(shape: Shape, *, fts5: bool, trigram: bool, damaged: Iterable[str]
         fts5: The SQLite library has FTS5.
         trigram: It has the trigram tokenizer.
         damaged: Routes whose index has just failed.
+        queued: How many messages wait to be moved into the index of decoded texts.
     """
     unusable = {}
     for route, index in ((WORD, shape.word), (TRIGRAM, shape.trigram)):
@@ -190,19 +197,25 @@ def abilities(shape: Shape, *, fts5: bool, trigram: bool, damaged: Iterable[str]
         grams=TRIGRAM not in unusable and grams.has_vocabulary(shape),
         ends=shape.trigram.layout is not Layout.INLINE,
         decoded=fts5 and trigram and text_index_fault(shape) is None and DECODED not in damaged,
+        queued=queued,
         pending=PendingRebuild(*shape.rebuild) if shape.rebuild else None,
     )
 
 
-def short_terms(query: Query, able: Abilities) -> Sequence[Leaf]:
-    """Name the terms whose frequency decides how they are looked for.
+def terms_to_count(query: Query, filters: Filters, able: Abilities) -> Sequence[Leaf]:
+    """Name the terms whose frequency decides how they are looked for: short ones, and all when time is the order.
 
     Args:
         query: The parsed query.
+        filters: The caller's restrictions.
         able: What can be asked of the indexes.
     """
     found = dict.fromkeys(leaves(positive(query.root)))
-    return [leaf for leaf in found if needle(leaf).kind is Kind.SUBSTRING and able.is_short(leaf)]
+    short = [leaf for leaf in found if needle(leaf).kind is Kind.SUBSTRING and able.is_short(leaf)]
+    if filters.sort == "rank":
+        return short
+    indexed = {Kind.WORD: WORD not in able.unusable, Kind.SUBSTRING: TRIGRAM not in able.unusable, Kind.SIGNS: False}
+    return [leaf for leaf in found if leaf in short or (indexed[needle(leaf).kind] and not able.is_short(leaf))]
 
 
 def make_plan(query: Query, filters: Filters, able: Abilities, frequencies: Mapping[Leaf, int], frequent: int) -> Plan:
@@ -212,7 +225,7 @@ def make_plan(query: Query, filters: Filters, able: Abilities, frequencies: Mapp
         query: The parsed query.
         filters: The caller's restrictions.
         able: What can be asked of the indexes.
-        frequencies: In how many messages each of the `short_terms` is, about.
+        frequencies: In how many messages each of the `terms_to_count` is, about.
         frequent: In how many a term has to be so that a walk from the newest message on finds a page sooner.
     """
     planner = _Planner(query, filters, able, frequencies, frequent)
@@ -334,7 +347,9 @@ class _Planner:
         some = either(sets)
         oldest = self._filters.sort == "oldest"
         return Proposal(
-            ordered_statement(some, self._form, covered=self.covered_only, oldest=oldest),
+            ordered_statement(
+                some, self._form, covered=self.covered_only, oldest=oldest, frequent=self._is_frequent(self.root)
+            ),
             self._parameters.values,
             (),
             routes(some),
@@ -397,7 +412,7 @@ class _Planner:
     def _anywhere(self, leaf: Leaf) -> MessageSet:
         """All messages that may hold a term, wherever an index has them."""
         if self.route(leaf) == WALK:
-            return Scan(leaf, WALK)
+            return self._read(leaf)
         found: list[MessageSet] = []
         if self._able.looked_up(leaf):
             found.append(self._match(TRIGRAM, leaf))
@@ -409,21 +424,34 @@ class _Planner:
             found.append(self._match(WORD, leaf))
         return either([*found, self._decoded(leaf)])
 
+    def _read(self, leaf: Leaf) -> MessageSet:
+        """A frequent short term, looked for in each message on the way."""
+        forms = spellings(needle(leaf).parts[0])
+        if len(needle(leaf).parts) > 1 or any(map(has_case, forms)):
+            return Scan(leaf, WALK)
+        return ShortScan(self._parameters.forms(forms), len(forms))
+
+    def _is_frequent(self, node: Node) -> bool:
+        """Tell whether a tree's terms are in so many messages that a walk finds a page sooner."""
+        counted = [self._frequencies.get(leaf, 0) for leaf in leaves(node)]
+        return bool(self._frequent) and (max if isinstance(node, Or) else min)(counted) >= self._frequent
+
     def _decoded(self, node: Node) -> MessageSet:
         """The messages whose text is stored in an encoded form."""
         if not self._able.decoded:
             return Both((Encoded(), Scan(node, LIKE)))
-        # What waits for the index is read; there is little of it.
-        waiting = Both((Queued(), Scan(node, DECODED)))
+        # What waits for the index is read; when that is much, what cannot answer is left out by a scan.
+        waiting: list[MessageSet] = []
+        if self._able.queued:
+            few = self._able.queued < FEW_QUEUED
+            waiting = [Queued() if few else Both((Queued(), Scan(node, DECODED)))]
         if all(map(self._able.looked_up, leaves(node))):
-            return either(
-                [Match(DECODED, self._parameters.match(match_texts.trigram_match(node, self._letters))), waiting]
-            )
+            return either([self._match(DECODED, node), *waiting])
         (leaf,) = leaves(node)
         ranges = grams.ranges(leaf, self._letters)
         if ranges is None:
             raise ValueError("signs are looked for by scanning")
-        return either([Grams(DECODED, self._parameters.grams(ranges), ends=False), waiting])
+        return either([Grams(DECODED, self._parameters.grams(ranges), ends=False), *waiting])
 
     def _beyond_indexes(self) -> list[MessageSet]:
         """What no index holds: messages that the caller asks for by name, and those an unfinished index still lacks."""

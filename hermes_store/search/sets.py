@@ -20,6 +20,7 @@ from sqlalchemy import (
     ColumnElement,
     Integer,
     Select,
+    String,
     and_,
     bindparam,
     column,
@@ -87,6 +88,14 @@ class Scan:
 
 
 @dataclass(frozen=True, slots=True)
+class ShortScan:
+    """The messages that may hold a frequent short term, told by reading them; its spellings are parameters."""
+
+    slot: int
+    forms: int
+
+
+@dataclass(frozen=True, slots=True)
 class Asked:
     """The messages outside of the substring index that the caller asks for by name."""
 
@@ -112,7 +121,7 @@ class Either:
     sets: tuple[MessageSet, ...]
 
 
-MessageSet = Match | Grams | Queued | Encoded | Scan | Asked | Unindexed | Both | Either
+MessageSet = Match | Grams | Queued | Encoded | Scan | ShortScan | Asked | Unindexed | Both | Either
 
 
 @dataclass(slots=True)
@@ -133,6 +142,20 @@ class Parameters:
         """
         slot = self._slots.setdefault(text, len(self._slots))
         self.values[f"match_{slot}"] = text
+        return slot
+
+    def forms(self, spelled: tuple[str, ...]) -> int:
+        """Take up the spellings of a short term.
+
+        Args:
+            spelled: The spellings.
+
+        Returns:
+            Their slot.
+        """
+        slot = self._slots.setdefault(spelled, len(self._slots))
+        for at, form in enumerate(spelled):
+            self.values |= {f"form_{slot}_{at}": form, f"escaped_{slot}_{at}": like.escaped_pattern(form)}
         return slot
 
     def grams(self, ranges: Ranges) -> int:
@@ -186,6 +209,8 @@ def routes(some: MessageSet) -> frozenset[str]:
             return frozenset({route})
         case Queued():
             return frozenset({DECODED})
+        case ShortScan():
+            return frozenset({WALK})
         case Both(members) | Either(members):
             return frozenset[str]().union(*map(routes, members))
         case _:
@@ -218,6 +243,10 @@ def condition(some: MessageSet) -> ColumnElement[bool]:  # noqa: PLR0911 - one f
     match some:
         case Scan(node):
             return like.may_match(node, (m.c.content, m.c.tool_name), tool_calls=m.c.tool_calls)
+        case ShortScan(slot, forms):
+            spelled = [bindparam(f"form_{slot}_{at}", type_=String) for at in range(forms)]
+            escaped = [bindparam(f"escaped_{slot}_{at}", type_=String) for at in range(forms)]
+            return like.holds_short((m.c.content, m.c.tool_name), m.c.tool_calls, spelled, escaped)
         case Asked(form):
             asked = rows.asked_for(form)
             if asked is None:
@@ -291,7 +320,9 @@ def ranked_statement(match: Match, others: tuple[MessageSet, ...], *, in_session
 
 
 @functools.lru_cache(maxsize=256)
-def ordered_statement(some: MessageSet, form: FilterForm, *, covered: bool, oldest: bool) -> Select[Any]:
+def ordered_statement(
+    some: MessageSet, form: FilterForm, *, covered: bool, oldest: bool, frequent: bool
+) -> Select[Any]:
     """Ask for the ids of a set's messages in the order of time.
 
     Args:
@@ -299,11 +330,14 @@ def ordered_statement(some: MessageSet, form: FilterForm, *, covered: bool, olde
         form: Which restrictions there are.
         covered: Only messages that substring search covers.
         oldest: Oldest first, not newest first.
+        frequent: So many messages are in the set that walking all of them in the order wanted finds a page sooner than
+            looking those of the set up and sorting them.
     """
-    # SQLite tests in this order: what needs no text of the message first.
-    tests = [*([rows.covered(form)] if covered else []), condition(some), rows.allowed(form)]
-    # Listed messages are looked up and sorted; the sign keeps SQLite from walking all of them in the order wanted.
-    time = literal_column("+m.timestamp") if is_listed(some) else m.c.timestamp
+    listed = is_listed(some)
+    # A sign keeps SQLite from going the other way. It tests in this order: what needs no text of the message first.
+    member = literal_column("+m.id", Integer).in_(_ids([some])) if listed and frequent else condition(some)
+    tests = [*([rows.covered(form)] if covered else []), member, rows.allowed(form)]
+    time = literal_column("+m.timestamp") if listed and not frequent else m.c.timestamp
     order = [time, m.c.id] if oldest else [time.desc(), m.c.id.desc()]
     return select(m.c.id).select_from(SOURCE).where(*tests).order_by(*order)
 

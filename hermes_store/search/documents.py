@@ -26,7 +26,7 @@ from hermes_store.search.verify import Field
 #: Messages read for those that were dropped from a page.
 _SPARE = 12
 #: Candidates of the first look where restrictions may drop most of them, and how many times more each next look takes.
-_FIRST_SELECTIVE, _GROWTH = 500, 16
+_FIRST_PICKY, _GROWTH = 500, 16
 #: Messages read with one statement.
 _LARGEST_READ = 500
 _JSON_ESCAPE = "\\u"
@@ -80,7 +80,8 @@ def proposed(connection: Connection, proposal: Proposal, plan: Plan, *, ranked: 
     read = _Reader(connection, proposal, plan)
     needed = plan.filters.offset + plan.filters.limit
     if ranked:
-        yield from _best_first(connection, proposal, read, needed, selective=plan.filters.form.selective)
+        picky = bool(proposal.told) or plan.filters.form.selective
+        yield from _best_first(connection, proposal, read, needed, picky=picky)
         return
     with connection.execute(proposal.statement, proposal.parameters) as found:
         sizes = _sizes(needed)
@@ -99,21 +100,25 @@ def _sizes(needed: int) -> Iterator[int]:
 
 
 def _best_first(
-    connection: Connection, proposal: Proposal, read: _Reader, needed: int, *, selective: bool
+    connection: Connection, proposal: Proposal, read: _Reader, needed: int, *, picky: bool
 ) -> Iterator[Document]:
     """Take the best few, then many more if they do not suffice.
 
     Sorting all that an index finds costs far more than keeping the best, and hardly any page needs more. An index
-    leaves equal scores in any order, so what is given ends where the score changes.
+    leaves equal scores in any order, so what is given ends where the score changes. Where most of what is found may not
+    be allowed (``picky``), many more are taken, and told apart by id before any of them is read.
     """
     seen: set[int] = set()
-    take = max(needed + needed // 4 + _SPARE, _FIRST_SELECTIVE if selective or proposal.told else 0)
+    take = max(needed + needed // 4 + _SPARE, _FIRST_PICKY if picky else 0)
     while True:
         parameters = {**proposal.parameters, "take": take}
         found = connection.execute(proposal.statement, parameters).all()
         whole = found if len(found) < take else [row for row in found if row.rank != found[-1].rank]
         fresh = [row for row in whole if row.rowid not in seen]
         seen.update(row.rowid for row in fresh)
+        if picky:
+            allowed = read.allowed([row.rowid for row in fresh])
+            fresh = [row for row in fresh if row.rowid in allowed]
         yield from _in_total_order(fresh, read, needed)
         if len(found) < take:
             return
@@ -140,7 +145,8 @@ class _Reader:
     def __init__(self, connection: Connection, proposal: Proposal, plan: Plan) -> None:
         self._connection = connection
         self._form = plan.filters.form
-        self._statement = read_statement(self._form, proposal.told, covered=plan.covered)
+        self._covered = plan.covered
+        self._told = proposal.told
         self._parameters = dict(proposal.parameters)
 
     def __call__(self, ids: Sequence[int], scores: dict[int, float] | None = None) -> dict[int, Document]:
@@ -153,20 +159,44 @@ class _Reader:
         Returns:
             Message id to its document, for those that exist and are allowed.
         """
-        self._parameters["ids"] = json.dumps(list(ids))
-        found = self._connection.execute(self._statement, self._parameters).all()
+        found = self._connection.execute(read_statement(self._form, covered=self._covered), self._of(ids)).all()
         whole_tools = self._form.tool_role
         scores = scores or {}
         return {row.id: _document(row, scores.get(row.id), whole_tools=whole_tools) for row in found}
 
+    def allowed(self, ids: Sequence[int]) -> set[int]:
+        """Tell which messages are allowed, and in the sets that no index told of.
+
+        Args:
+            ids: Message ids.
+        """
+        statement = allowed_statement(self._form, self._told, covered=self._covered)
+        return set(self._connection.execute(statement, self._of(ids)).scalars())
+
+    def _of(self, ids: Sequence[int]) -> dict[str, object]:
+        self._parameters["ids"] = json.dumps(list(ids))
+        return self._parameters
+
 
 @functools.lru_cache(maxsize=256)
-def read_statement(form: FilterForm, told: tuple[sets.MessageSet, ...], *, covered: bool) -> Select[Any]:
+def allowed_statement(form: FilterForm, told: tuple[sets.MessageSet, ...], *, covered: bool) -> Select[Any]:
+    """Ask which messages are allowed, of those that are the parameter ``ids``, a JSON list.
+
+    Args:
+        form: Which restrictions there are.
+        told: Sets in which they must be.
+        covered: Only messages that substring search covers.
+    """
+    tests = [rows.allowed(form), *map(sets.condition, told), *([rows.covered(form)] if covered else [])]
+    return select(m.c.id).select_from(SOURCE).where(m.c.id.in_(rows.listed(bindparam("ids"))), *tests)
+
+
+@functools.lru_cache(maxsize=256)
+def read_statement(form: FilterForm, *, covered: bool) -> Select[Any]:
     """Ask for messages by id, which are the parameter ``ids``, a JSON list.
 
     Args:
         form: Which restrictions there are; those on tool results decide how much of them counts.
-        told: Sets in which they must be.
         covered: Only messages that substring search covers.
     """
     content: ColumnElement[Any] = m.c.content
@@ -190,7 +220,7 @@ def read_statement(form: FilterForm, told: tuple[sets.MessageSet, ...], *, cover
             is_covered.label("covered"),
         )
         .select_from(SOURCE)
-        .where(m.c.id.in_(rows.listed(bindparam("ids"))), rows.allowed(form), *map(sets.condition, told))
+        .where(m.c.id.in_(rows.listed(bindparam("ids"))), rows.allowed(form))
     )
     return statement.where(rows.covered(form)) if covered else statement
 

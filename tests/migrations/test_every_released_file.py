@@ -37,7 +37,9 @@ from hermes_store.models import Base
 from hermes_store.sqlite.engine import make_engine
 
 #: ``state_meta`` keys that say how far indexes and uids are, or that number the file.
-BOOKKEEPING = re.compile(r"fts_.*|message_uid_backfill(_id)?|db_file_generation|store_(instance_id|created_at_utc)")
+BOOKKEEPING = re.compile(
+    r"hs_text_fill|fts_.*|message_uid_backfill(_id)?|db_file_generation|store_(instance_id|created_at_utc)"
+)
 #: Columns an upgrade fills on old rows; all other new columns get their default.
 FILLED = {"message_uid", "system_prompt_hash"}
 
@@ -104,6 +106,8 @@ def test_both_indexes_stay_whole_under_every_kind_of_write(upgraded: Upgraded, t
         written = "SELECT count(*) FROM messages WHERE session_id GLOB 'written-*'"
         assert connection.execute(written).fetchone()[0] > 80
         assert connection.execute("SELECT count(*) FROM messages WHERE message_uid IS NULL").fetchone()[0] == 0
+    report = upgrade(path)  # encoded messages wait for it in the queue of decoded texts
+    assert (report.notes, report.pending, report.backup) == ([], [], None)
     assert not upgrade(path).changed
 
 

@@ -288,7 +288,12 @@ def _pragma(connection: Connection, name: str) -> int:
 def _plainly(connection: Connection, query: str, values: tuple[str, ...] = ()) -> list[tuple[Any, ...]]:
     """Ask the driver itself: every transaction asks this, and going through SQLAlchemy takes ten times as long."""
     driver: Any = connection.connection.driver_connection
-    rows: list[tuple[Any, ...]] = driver.execute(query, values).fetchall()
+    errors: Any = connection.dialect.dbapi
+    try:
+        rows: list[tuple[Any, ...]] = driver.execute(query, values).fetchall()
+    except errors.Error:
+        # An error is SQLAlchemy's to wrap, as callers expect it.
+        return [tuple(row) for row in connection.exec_driver_sql(query, values)]
     return rows
 
 

@@ -320,7 +320,7 @@ class TestBackups:
         phases: list[str] = []
         upgrade(released(OLD), progress=lambda progress: phases.append(progress.phase))
         seen = list(dict.fromkeys(phases))
-        assert seen == ["check", "backup", "revision", "identify", "index", "merge", "clean"]
+        assert seen == ["check", "backup", "revision", "identify", "index", "merge", "decode", "clean"]
 
 
 class TestFilesAndJournals:

@@ -103,28 +103,45 @@ def upgrade(path: Path | None, revision: str, no_backup: bool, as_json: bool) ->
         out.print(f"left to do: {left}", style="yellow")
 
 
+SEARCH_OPTIONS = (
+    LIMIT,
+    OFFSET,
+    click.option("--role", "roles", multiple=True, help="Only this role; repeat for several."),
+    click.option("--source", "sources", multiple=True, help="Only this source; repeat for several."),
+    click.option("--session", "session_ids", multiple=True, help="Only this session; repeat for several."),
+    click.option("--after", help="Only messages from then on: ISO date, or 7d, 24h, 2w ago."),
+    click.option("--before", help="Only messages before then."),
+    click.option("--sort", type=click.Choice(["rank", "newest", "oldest"]), default="rank", show_default=True),
+    click.option("--archived", "include_archived", is_flag=True, help="Also archived sessions."),
+    click.option("--hidden", "include_hidden", is_flag=True, help="Also hidden sessions."),
+    click.option("--titles", is_flag=True, help="Also sessions whose title or id matches."),
+)
+
+
+def search_options(command: Callable[..., None]) -> Callable[..., None]:
+    """Give a command the options by which a search is restricted; it gets them as `HermesStore.search` takes them."""
+
+    @wraps(command)
+    def run(*arguments: Any, **options: Any) -> None:
+        for name in ("roles", "sources", "session_ids"):
+            options[name] = list(options[name]) or None
+        command(*arguments, **options)
+
+    for option in reversed(SEARCH_OPTIONS):
+        run = option(run)
+    return run
+
+
 @cli.command()
 @PATH
 @click.argument("query")
-@LIMIT
-@OFFSET
-@click.option("--role", "roles", multiple=True, help="Only this role; repeat for several.")
-@click.option("--source", "sources", multiple=True, help="Only this source; repeat for several.")
-@click.option("--session", "session_ids", multiple=True, help="Only this session; repeat for several.")
-@click.option("--after", help="Only messages from then on: ISO date, or 7d, 24h, 2w ago.")
-@click.option("--before", help="Only messages before then.")
-@click.option("--sort", type=click.Choice(["rank", "newest", "oldest"]), default="rank", show_default=True)
-@click.option("--archived", is_flag=True, help="Also archived sessions.")
-@click.option("--hidden", is_flag=True, help="Also hidden sessions.")
-@click.option("--titles", is_flag=True, help="Also sessions whose title or id matches.")
+@search_options
 @JSON
 @one_line_errors
-def search(path: Path, query: str, as_json: bool, archived: bool, hidden: bool, **filters: Any) -> None:
+def search(path: Path, query: str, as_json: bool, **filters: Any) -> None:
     """Find messages; PATH may be of any released schema and is not changed."""
-    for name in ("roles", "sources", "session_ids"):
-        filters[name] = list(filters[name]) or None
     with HermesStore.open(path, read_only=True, migrate="off") as store:
-        page = store.search(query, include_archived=archived, include_hidden=hidden, **filters)
+        page = store.search(query, **filters)
     if as_json:
         _print_json(page)
         return
@@ -137,6 +154,32 @@ def search(path: Path, query: str, as_json: bool, archived: bool, hidden: bool, 
     found = f"{len(page.hits)} messages by {page.route} in {page.elapsed_ms:.1f} ms"
     out.print(found if page.hits else f"nothing found ({page.route}, {page.elapsed_ms:.1f} ms)", style="dim")
     for note in [page.degraded, *page.notes]:
+        if note:
+            err.print(f"note: {note}", style="yellow")
+
+
+@cli.command()
+@PATH
+@click.argument("query")
+@search_options
+@JSON
+@one_line_errors
+def explain(path: Path, query: str, as_json: bool, **filters: Any) -> None:
+    """Say how QUERY would be looked for in PATH, without looking."""
+    with HermesStore.open(path, read_only=True, migrate="off") as store:
+        plan = store.explain(query, **filters)
+    if as_json:
+        _print_json(plan)
+        return
+    out.print(Text(f"understood as: {plan.query}"))
+    for term, route in plan.routes:
+        count = plan.estimates.get(term)
+        out.print(Text(f"{term}: by {route}{'' if count is None else f', in about {count:,} messages'}"))
+    for statement in plan.statements:
+        out.print(Text(f"\n{statement.purpose}:", style="bold"))
+        out.print(Text(statement.sql))
+        out.print(Text(f"with {dict(statement.parameters)}", style="dim"))
+    for note in [plan.degraded, *plan.notes]:
         if note:
             err.print(f"note: {note}", style="yellow")
 

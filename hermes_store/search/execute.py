@@ -15,11 +15,11 @@ import logging
 import math
 import os
 import time
-from collections.abc import Generator, Iterable, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from collections.abc import Set as AbstractSet
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, TypeVar
 
 from sqlalchemy import Connection, Select, func, select
 from sqlalchemy.exc import DBAPIError
@@ -50,6 +50,8 @@ from hermes_store.search.verify import literal_leaves, matches
 from hermes_store.sqlite.decoded import TEXT_QUEUE
 from hermes_store.sqlite.shape import Shape
 
+_Result = TypeVar("_Result")
+
 log = logging.getLogger("hermes_store.search")
 
 #: Milliseconds from which on a search is logged, unless ``HERMES_SEARCH_SLOW_MS`` says otherwise (Hermes's default).
@@ -66,6 +68,8 @@ NO_ROUTE = "none"
 #: A term is frequent when it is in more messages than this times the root of (messages asked for, times all messages).
 #: Measured on 200,000 messages: looking up a message and sorting costs a few times what walking over one does.
 _FREQUENT = 0.4
+#: Up to how many messages `explain` counts.
+_COUNTED = 1_000_000
 #: Where restrictions may drop most messages, a walk finds a page sooner only if the term is in this share of them.
 _FREQUENT_SHARE = 0.25
 
@@ -127,7 +131,7 @@ def explain(
     """Say how a search would run, without running it.
 
     Args:
-        connection: A connection; only its dialect is used.
+        connection: A connection as for `search`; terms are counted in the indexes, messages are not read.
         query: The query, as typed or parsed.
         filters: What to restrict the search to.
         shape: The file's shape.
@@ -141,11 +145,15 @@ def explain(
         QueryError: The query has nothing to search for.
     """
     parsed = parse(query) if isinstance(query, str) else query
-    plan = _plan(connection, parsed, filters or Filters(), abilities(shape, fts5=fts5, trigram=trigram))
+
+    def run(able: Abilities) -> tuple[Plan, Proposal | None, dict[Leaf, int]]:
+        plan = _plan(connection, parsed, filters or Filters(), able)
+        counted = {leaf: _COUNTED for leaf, _ in plan.routes if able.can_count(leaf)}
+        return plan, _rest(connection, plan), _counts(connection, counted)
+
+    plan, rest, counts = _withstanding(connection, shape, run, fts5=fts5, trigram=trigram)
     statements = []
-    proposals = [
-        (purpose, proposal) for purpose, proposal in (("ranked", plan.ranked), ("rest", plan.rest())) if proposal
-    ]
+    proposals = [(purpose, some) for purpose, some in (("ranked", plan.ranked), ("rest", rest)) if some]
     for purpose, proposal in proposals:
         filled = proposal.statement.params({"take": plan.filters.limit, **proposal.parameters})
         expanded = filled.compile(connection).construct_expanded_state()
@@ -153,6 +161,7 @@ def explain(
     return SearchPlan(
         query=str(parsed),
         routes=tuple((str(leaf), route) for leaf, route in plan.routes),
+        estimates={str(leaf): count for leaf, count in counts.items()},
         statements=tuple(statements),
         degraded=_joined(proposal.degraded for _, proposal in proposals),
         pending=plan.pending,
@@ -172,20 +181,11 @@ class _IndexFailure(Exception):  # noqa: N818 - a signal inside this module, nev
 def _answer(
     connection: Connection, query: Query, filters: Filters, shape: Shape, *, fts5: bool, trigram: bool
 ) -> SearchPage:
-    # A statement over several indexes does not say which one failed: each is left out in turn, then more of them.
-    # The index that ranks comes late, so that every page of an answer is ranked.
-    suspects = [{DECODED}, {TRIGRAM}, {TRIGRAM, DECODED}, {WORD}, {WORD, DECODED}, {WORD, TRIGRAM, DECODED}]
-    damaged: set[str] = set()
-    queued = waiting(connection, FEW_QUEUED) if shape.has("table", TEXT_QUEUE) else 0
-    while True:
-        able = abilities(shape, fts5=fts5, trigram=trigram, damaged=damaged, queued=queued)
-        try:
-            plan = _plan(connection, query, filters, able)
-            found, notes = _found(connection, plan)
-            break
-        except _IndexFailure as failure:
-            suspects = suspects[next(at for at, some in enumerate(suspects) if some & failure.routes) :]
-            damaged = suspects.pop(0)
+    def run(able: Abilities) -> tuple[Plan, _Found, tuple[str, ...]]:
+        plan = _plan(connection, query, filters, able)
+        return plan, *_found(connection, plan)
+
+    plan, found, notes = _withstanding(connection, shape, run, fts5=fts5, trigram=trigram)
     return SearchPage(
         hits=_hits(connection, found, plan),
         sessions=matching_sessions(connection, query, filters) if filters.titles else (),
@@ -195,6 +195,25 @@ def _answer(
         notes=(*plan.notes, *notes),
         elapsed_ms=0.0,
     )
+
+
+def _withstanding(
+    connection: Connection, shape: Shape, run: Callable[[Abilities], _Result], *, fts5: bool, trigram: bool
+) -> _Result:
+    """Run something with what the file's indexes can do, less those that turn out to be damaged.
+
+    A statement over several indexes does not say which one failed: each is left out in turn, then more of them. The
+    index that ranks comes late, so that every page of an answer is ranked.
+    """
+    suspects = [{DECODED}, {TRIGRAM}, {TRIGRAM, DECODED}, {WORD}, {WORD, DECODED}, {WORD, TRIGRAM, DECODED}]
+    damaged: set[str] = set()
+    queued = waiting(connection, FEW_QUEUED) if shape.has("table", TEXT_QUEUE) else 0
+    while True:
+        try:
+            return run(abilities(shape, fts5=fts5, trigram=trigram, damaged=damaged, queued=queued))
+        except _IndexFailure as failure:
+            suspects = suspects[next(at for at, some in enumerate(suspects) if some & failure.routes) :]
+            damaged = suspects.pop(0)
 
 
 def _plan(connection: Connection, query: Query, filters: Filters, able: Abilities) -> Plan:
@@ -207,11 +226,17 @@ def _plan(connection: Connection, query: Query, filters: Filters, able: Abilitie
     frequent = int(_FREQUENT * math.sqrt(wanted * messages)) + 1
     if filters.form.selective:
         frequent = max(frequent, int(_FREQUENT_SHARE * messages))
-    frequencies = {}
-    for leaf in counted:
-        with _index_failures({WORD if needle(leaf).kind is Kind.WORD else TRIGRAM}):
-            frequencies[leaf] = estimate(connection, leaf, frequent)
+    frequencies = _counts(connection, dict.fromkeys(counted, frequent))
     return make_plan(query, filters, able, frequencies, frequent)
+
+
+def _counts(connection: Connection, most: Mapping[Leaf, int]) -> dict[Leaf, int]:
+    """Count terms in the indexes, each no further than to its limit."""
+    counts = {}
+    for leaf, limit in most.items():
+        with _index_failures({WORD if needle(leaf).kind is Kind.WORD else TRIGRAM}):
+            counts[leaf] = estimate(connection, leaf, limit)
+    return counts
 
 
 @functools.cache

@@ -171,6 +171,16 @@ class Abilities:
         """
         return self.grams and needle(leaf).kind is not Kind.SIGNS and not match_texts.has_trigrams(leaf)
 
+    def can_count(self, leaf: Leaf) -> bool:
+        """Tell whether an index knows in how many messages a term is.
+
+        Args:
+            leaf: A term, prefix or phrase.
+        """
+        if needle(leaf).kind is Kind.WORD:
+            return WORD not in self.unusable
+        return needle(leaf).kind is Kind.SUBSTRING and (self.looked_up(leaf) or self.is_short(leaf))
+
 
 def abilities(shape: Shape, *, fts5: bool, trigram: bool, damaged: Iterable[str] = (), queued: int = 0) -> Abilities:
     """Find out what can be asked of a file's search indexes.
@@ -210,12 +220,10 @@ def terms_to_count(query: Query, filters: Filters, able: Abilities) -> Sequence[
         filters: The caller's restrictions.
         able: What can be asked of the indexes.
     """
-    found = dict.fromkeys(leaves(positive(query.root)))
-    short = [leaf for leaf in found if needle(leaf).kind is Kind.SUBSTRING and able.is_short(leaf)]
+    found = [leaf for leaf in dict.fromkeys(leaves(positive(query.root))) if able.can_count(leaf)]
     if filters.sort == "rank":
-        return short
-    indexed = {Kind.WORD: WORD not in able.unusable, Kind.SUBSTRING: TRIGRAM not in able.unusable, Kind.SIGNS: False}
-    return [leaf for leaf in found if leaf in short or (indexed[needle(leaf).kind] and not able.is_short(leaf))]
+        return [leaf for leaf in found if needle(leaf).kind is Kind.SUBSTRING and able.is_short(leaf)]
+    return found
 
 
 def make_plan(query: Query, filters: Filters, able: Abilities, frequencies: Mapping[Leaf, int], frequent: int) -> Plan:

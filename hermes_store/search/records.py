@@ -163,6 +163,7 @@ class SearchPlan:
     Attributes:
         query: The query as it was understood, printed.
         routes: Each term, printed, with its route.
+        estimates: Each term that an index can count, printed, with the number of messages it is in, about.
         statements: The statements that propose messages, in the order in which they run; later ones only when the
             page is not full.
         degraded: Why an index would not be used although the query could, or None.
@@ -172,6 +173,7 @@ class SearchPlan:
 
     query: str
     routes: tuple[tuple[str, str], ...]
+    estimates: Mapping[str, int]
     statements: tuple[PlannedStatement, ...]
     degraded: str | None
     pending: PendingRebuild | None

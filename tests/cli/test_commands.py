@@ -62,6 +62,14 @@ def test_list_search_and_info_read_an_old_file_without_changing_it(old: Path) ->
     assert old.read_bytes() == before
 
 
+def test_explain_names_the_way_of_each_term(old: Path) -> None:
+    shown = invoke("explain", old, "docker 漓江", "--sort", "newest").output
+    assert "understood as: docker AND 漓江" in shown
+    assert "docker: by word, in about" in shown
+    assert "漓江: by gram" in shown
+    assert "SELECT m.id" in shown
+
+
 def test_info_says_what_is_pending(released: Released) -> None:
     shown = invoke("info", released("optimize/v31-iot-0.22.2-partial.db")).output
     assert "search indexes to fill: message 180 of 375" in shown

@@ -9,20 +9,20 @@ import pytest
 from fixture_files import FIXTURES, FRESH
 from search.corpora import Opened
 
-#: Queries whose answers differ from the release's, with the reason; the ids that differ must be explained by it.
+#: Queries whose answers differ from the release's, with the fault (upstream-behaviour 9) or rule that explains it.
 DIFFERENCES = {
-    "tailonlyword": "stands beyond the first 8,192 characters of a tool result",
-    "ENDMARKERzulu": "stands beyond the first 8,192 characters of a tool result",
-    "尾部标记词": "stands in a tool result",
-    "错误日志": "stands in a cron session",
-    "子代理报告": "stands in a delegated session",
-    "新代码": "is found in escaped tool arguments, where releases do not see it",
-    "这张图片里有什么": "is found in structured content, where releases do not see it",
-    "图片": "is found in structured content, where releases do not see it",
-    "toolmultimodalword": "is found in a structured tool result, an empty text to the indexes of layouts 2 and 3",
-    "config": "is found where it is glued to Han characters",
-    "gateway/run.py": "was a syntax error to older releases",
-    "TODO: fix": "was a syntax error to the oldest releases",
+    "tailonlyword": "search-design 2 (G7): stands beyond the first 8,192 characters of a tool result",
+    "ENDMARKERzulu": "search-design 2 (G7): stands beyond the first 8,192 characters of a tool result",
+    "尾部标记词": "search-design 2: stands in a tool result",
+    "错误日志": "search-design 2: stands in a cron session",
+    "子代理报告": "search-design 2: stands in a delegated session",
+    "新代码": "D4: is found in escaped tool arguments, where releases do not see it",
+    "这张图片里有什么": "D1: is found in structured content, where releases do not see it",
+    "图片": "D1: is found in structured content, where releases do not see it",
+    "toolmultimodalword": "D2: is found in a structured tool result, an empty text to the indexes of layouts 2 and 3",
+    "config": "C12: is found where it is glued to Han characters",
+    "gateway/run.py": "S11: was a syntax error to older releases",
+    "TODO: fix": "S11: was a syntax error to the oldest releases",
 }
 #: Queries about rows that only some releases write: those of compaction, rewinding, and marked delegates. And one about
 #: a structured tool result, which is an empty text to the indexes of layouts 2 and 3.

@@ -16,6 +16,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from sqlalchemy import Connection
+from sqlalchemy.exc import DBAPIError
 
 from hermes_store.sqlite.known import KNOWN_TEXTS
 
@@ -291,9 +292,8 @@ def _plainly(connection: Connection, query: str, values: tuple[str, ...] = ()) -
     errors: Any = connection.dialect.dbapi
     try:
         rows: list[tuple[Any, ...]] = driver.execute(query, values).fetchall()
-    except errors.Error:
-        # An error is SQLAlchemy's to wrap, as callers expect it.
-        return [tuple(row) for row in connection.exec_driver_sql(query, values)]
+    except errors.Error as error:
+        raise DBAPIError.instance(query, values, error, errors.Error, dialect=connection.dialect) from error
     return rows
 
 

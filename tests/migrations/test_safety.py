@@ -414,7 +414,7 @@ class TestTransactions:
         orphans = run(path, "PRAGMA foreign_key_check")
         assert len(orphans) == 2
         upgrade(path)
-        assert run(path, "PRAGMA foreign_key_check") == orphans
+        assert sorted(run(path, "PRAGMA foreign_key_check")) == sorted(orphans)
         assert troubles(path) == []
 
     def test_a_revision_that_breaks_a_foreign_key_is_rolled_back(

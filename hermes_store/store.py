@@ -48,6 +48,7 @@ from hermes_store.sqlite.engine import (
 from hermes_store.sqlite.gaps import incomplete_indexes
 from hermes_store.sqlite.readonly import Reader, explain_open_error, open_reader, require_file
 from hermes_store.sqlite.shape import Shape, inspect
+from hermes_store.sqlite.temporary import temporary_objects
 from hermes_store.sqlite.views import fit_connection, shadow_views
 from hermes_store.sqlite.vocabulary import make_vocabulary
 from hermes_store.target import resolve_target
@@ -396,9 +397,11 @@ def bind(session: Session) -> UnitOfWork:
     """
     connection = session.connection()
     shape = inspect(connection)
-    for statement in shadow_views(shape, Base.metadata).values():
-        connection.exec_driver_sql(statement.replace("CREATE TEMP VIEW", "CREATE TEMP VIEW IF NOT EXISTS", 1))
-    make_vocabulary(connection.connection.driver_connection)
+    driver: Any = connection.connection.driver_connection
+    with temporary_objects(driver):
+        for statement in shadow_views(shape, Base.metadata).values():
+            connection.exec_driver_sql(statement.replace("CREATE TEMP VIEW", "CREATE TEMP VIEW IF NOT EXISTS", 1))
+        make_vocabulary(driver)
     return UnitOfWork(session, shape)
 
 

@@ -10,6 +10,7 @@ from sqlalchemy.exc import DatabaseError
 
 from hermes_store.sqlite.journal import wal_is_safe
 from hermes_store.sqlite.shape import CJK_INDEX, Shape
+from hermes_store.sqlite.temporary import temporary_objects
 
 #: Tokenizers that only a loadable library brings; Hermes names the one it uses for ``messages_fts_cjk``.
 _LOADABLE = ("cjk_unicode61",)
@@ -76,7 +77,8 @@ def probe(connection: Connection, shape: Shape) -> Capabilities:
     """
     known = connection.info.get(_INFO)
     if known is None:
-        known = connection.info[_INFO] = _probe_library(connection)
+        with temporary_objects(connection.connection.driver_connection):
+            known = connection.info[_INFO] = _probe_library(connection)
     needed = [name for name in _LOADABLE if name in shape.objects.get(("table", CJK_INDEX), "")]
     return replace(known, foreign_tokenizers=tuple(name for name in needed if name in known.foreign_tokenizers))
 

@@ -17,6 +17,7 @@ from sqlalchemy import Connection, MetaData, Table
 from sqlalchemy.schema import DefaultClause
 
 from hermes_store.sqlite.shape import ColumnShape, Shape, inspect
+from hermes_store.sqlite.temporary import temporary_objects
 from hermes_store.sqlite.vocabulary import make_vocabulary
 
 _COOKIE = "hermes_store_cookie"
@@ -39,16 +40,17 @@ def fit_connection(connection: Connection, metadata: MetaData) -> Shape:
     raw: Any = connection.connection.driver_connection
     info = connection.info
     cookie = raw.execute("PRAGMA main.schema_version").fetchone()[0]
-    if _COOKIE not in info:
-        make_vocabulary(raw)
     if info.get(_COOKIE) != cookie:
-        for name in info.pop(_VIEWS, ()):
-            raw.execute(f"DROP VIEW IF EXISTS temp.{quoted(name)}")
         shape = inspect(connection)
         connection.rollback()
         statements = shadow_views(shape, metadata)
-        for statement in statements.values():
-            raw.execute(statement)
+        with temporary_objects(raw):
+            if _COOKIE not in info:
+                make_vocabulary(raw)
+            for name in info.pop(_VIEWS, ()):
+                raw.execute(f"DROP VIEW IF EXISTS temp.{quoted(name)}")
+            for statement in statements.values():
+                raw.execute(statement)
         info.update({_COOKIE: shape.schema_cookie, _SHAPE: shape, _VIEWS: tuple(statements)})
     return cast("Shape", info[_SHAPE])
 

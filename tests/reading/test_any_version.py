@@ -9,8 +9,10 @@ from pathlib import Path
 
 import pytest
 from fixture_files import FIXTURES, FRESH, STORES, Released
+from sqlalchemy import create_engine, event
+from sqlalchemy.orm import Session
 
-from hermes_store import HermesStore, NotFoundError, ReadOnlyError, SchemaBehindError
+from hermes_store import HermesStore, NotFoundError, ReadOnlyError, SchemaBehindError, bind
 from hermes_store.models import Base, HermesSession, Message
 
 
@@ -114,3 +116,16 @@ def test_views_follow_when_another_process_upgrades_the_file(released: Released)
         other.close()
         after = store.sessions.list(limit=200)
         assert {entry.root_id for entry in before} - {entry.root_id for entry in after} == {before[0].root_id}
+
+
+@pytest.mark.parametrize("name", ["v16-0.17.0.db", "v31-iot-0.22.2.post1.db"])
+def test_an_applications_engine_may_forbid_writes(released: Released, name: str) -> None:
+    engine = create_engine(f"sqlite:///{released(name)}")
+    event.listen(engine, "connect", lambda raw, _: raw.execute("PRAGMA query_only=ON"))
+    store = HermesStore(engine)
+    assert store.search("项目").hits
+    assert store.search("docker").hits
+    with Session(engine) as session:
+        assert bind(session).search("项目").hits
+        assert session.connection().exec_driver_sql("PRAGMA query_only").scalar_one() == 1
+    engine.dispose()

@@ -421,6 +421,8 @@ class _Planner:
         """All messages that may hold a term, wherever an index has them."""
         if self.route(leaf) == WALK:
             return self._read(leaf)
+        if needle(leaf).kind is Kind.WORD and WORD in self._able.unusable:
+            return Scan(leaf, LIKE)
         found: list[MessageSet] = []
         if self._able.looked_up(leaf):
             found.append(self._match(TRIGRAM, leaf))

@@ -170,6 +170,15 @@ def fold_width(text: str) -> str:
     return unicodedata.normalize("NFKC", _WIDE_SIGN.sub(_kept_apart, text)).casefold()
 
 
+def folded_sign(sign: str) -> str:
+    """Give what the full-width form of an ASCII sign is in folded texts.
+
+    Args:
+        sign: The sign.
+    """
+    return fold_width(chr(ord(sign) + 0xFEE0))
+
+
 def _kept_apart(sign: re.Match[str]) -> str:
     """Full-width punctuation separates terms, and would be ASCII punctuation after NFKC, which does not."""
     return chr(_WIDE_SIGNS_KEPT + (ord(sign[0]) & 0xFF))

@@ -15,12 +15,21 @@ from __future__ import annotations
 import bisect
 import functools
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from itertools import pairwise
 
-from hermes_store.search.scripts import FOLDED_STOPS, GAP, LETTER, fold_width, fold_words, has_unspaced, runs
+from hermes_store.search.scripts import (
+    FOLDED_STOPS,
+    GAP,
+    LETTER,
+    fold_width,
+    fold_words,
+    folded_sign,
+    has_unspaced,
+    runs,
+)
 from hermes_store.search.syntax import And, Leaf, Near, Node, Not, Or
 from hermes_store.search.terms import Kind, Needle, needle
 
@@ -29,6 +38,7 @@ Span = tuple[int, int]
 _TOKEN = re.compile(f"{LETTER}+")
 _LETTER = re.compile(LETTER)
 _BLANK = f"[\\s{FOLDED_STOPS}]"
+_SIGN = re.compile(r"[!-/:-@\[-`{-~]")
 _NONE: frozenset[Leaf] = frozenset()
 
 
@@ -203,7 +213,9 @@ def _finders(leaf: Leaf, *, literal: bool) -> tuple[_Finder, ...]:
     gap = _BLANK if literal else GAP
     if sought.kind is Kind.SUBSTRING:
         pieces = [fold_width(piece) for piece in (sought.chunks if literal else sought.parts)]
-        return (_Finder(re.compile(_joined(pieces, gap)), pieces[0], left=False, right=False),)
+        pattern = re.compile(_joined(pieces, gap, escape=_either_width))
+        start = _SIGN.split(pieces[0], maxsplit=1)[0]
+        return (_Finder(pattern, start, left=False, right=False),)
     finders = {}
     for spelling in sought.spellings:
         chunks = [folded for chunk in spelling.split(" ") if (folded := fold_words(chunk))]
@@ -217,13 +229,21 @@ def _finders(leaf: Leaf, *, literal: bool) -> tuple[_Finder, ...]:
     return tuple(finders.values())
 
 
-def _joined(pieces: list[str], gap: str) -> str:
+def _joined(pieces: list[str], gap: str, escape: Callable[[str], str] = re.escape) -> str:
     """Join pieces by what may stand between them: something, unless one of the two sides needs no blank."""
-    body = re.escape(pieces[0])
+    body = escape(pieces[0])
     for left, right in pairwise(pieces):
         blank_needed = all(_is_letter(side) and not has_unspaced(side) for side in (left[-1], right[0]))
-        body += gap + ("+" if blank_needed else "*") + re.escape(right)
+        body += gap + ("+" if blank_needed else "*") + escape(right)
     return body
+
+
+def _either_width(piece: str) -> str:
+    """A sign as typed finds its full-width form as well."""
+    return "".join(
+        f"[{re.escape(character)}{folded_sign(character)}]" if _SIGN.match(character) else re.escape(character)
+        for character in piece
+    )
 
 
 def _is_letter(character: str) -> bool:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import functools
 import itertools
-from collections.abc import Iterable
+import unicodedata
 
 from sqlalchemy import Connection, TextClause, text
 
@@ -18,12 +18,12 @@ from hermes_store.sqlite.vocabulary import OCCURRENCES, TEXT_OCCURRENCES
 
 #: Spellings of one word that are tried at most.
 _MOST = 64
-#: Where accented letters of the Latin script are.
-_RANGES = (("\u00c0", "\u0250"), ("\u1e00", "\u1f00"))
+#: Where accented letters of the Latin script are, and the marks of decomposed ones.
+_RANGES = (("\u00c0", "\u0250"), ("\u0300", "\u0370"), ("\u1e00", "\u1f00"))
 
 
 def accented_letters(connection: Connection, *, ends: bool, decoded: bool) -> str:
-    """Find the accented letters, in small letters, each once.
+    """Find the accented letters, in small letters, and combining marks, each once.
 
     Args:
         connection: A connection with the temporary vocabulary tables.
@@ -46,11 +46,21 @@ def accented(word: str, letters: str) -> tuple[str, ...]:
         The spellings that have one at least; not all of them for a long word and many letters.
     """
     plain = fold_words(word)
-    choices: list[Iterable[str]] = [
-        (character, *(letter for letter in letters if fold_words(letter) == character)) for character in plain
-    ]
-    spelled = itertools.islice(("".join(each) for each in itertools.product(*choices)), 1, _MOST + 1)
-    return tuple(spelled)
+    marks = [letter for letter in letters if unicodedata.combining(letter)]
+    others = {
+        character: [letter for letter in letters if fold_words(letter) == character]
+        + [character + mark for mark in marks if fold_words(mark) == ""]
+        for character in set(plain)
+    }
+    open_places = [at for at, character in enumerate(plain) if others[character]]
+    spelled = (
+        "".join(replaced.get(at, character) for at, character in enumerate(plain))
+        for number in range(1, len(open_places) + 1)  # few accents first
+        for places in itertools.combinations(open_places, number)
+        for letters_there in itertools.product(*(others[plain[at]] for at in places))
+        for replaced in [dict(zip(places, letters_there, strict=True))]
+    )
+    return tuple(itertools.islice(spelled, _MOST))
 
 
 @functools.cache

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import pytest
 from fixture_files import FIXTURES
 
 from hermes_store import migrations
@@ -50,7 +51,9 @@ class Upgraded:
 
 
 def copy_released(name: str, folder: Path) -> Path:
-    """Copy a released file with its sidecars."""
+    """Copy a released file with its sidecars; skip the test where there is none."""
+    if not (FIXTURES / name).exists():
+        pytest.skip(f"no released files here: {FIXTURES / name} is missing")
     folder.mkdir(parents=True, exist_ok=True)
     for suffix in ("", "-wal", "-journal"):
         side = FIXTURES / (name + suffix)

@@ -14,6 +14,8 @@ from typing import Any, NamedTuple
 
 #: What structured content begins with, in every release.
 STRUCTURED_PREFIX = "\0json:"
+#: What tells tool calls with text beyond ASCII: the beginning of a JSON escape.
+JSON_ESCAPE = "\\u"
 
 BROKEN_JSON = "broken JSON"
 UNDECODABLE = "undecodable text"

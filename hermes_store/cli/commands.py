@@ -20,7 +20,7 @@ from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedCo
 from rich.table import Table
 from rich.text import Text
 
-from hermes_store import HermesStore, HermesStoreError, migrations
+from hermes_store import HermesStore, HermesStoreError, SearchPage, SearchPlan, migrations
 from hermes_store.maintenance.info import StoreInfo, describe
 from hermes_store.migrations.runner import summarise
 from hermes_store.seeding import LOCALES, PROFILES
@@ -104,6 +104,8 @@ def upgrade(path: Path | None, revision: str, no_backup: bool, as_json: bool) ->
 
 
 SEARCH_OPTIONS = (
+    PATH,
+    click.argument("query"),
     LIMIT,
     OFFSET,
     click.option("--role", "roles", multiple=True, help="Only this role; repeat for several."),
@@ -115,11 +117,12 @@ SEARCH_OPTIONS = (
     click.option("--archived", "include_archived", is_flag=True, help="Also archived sessions."),
     click.option("--hidden", "include_hidden", is_flag=True, help="Also hidden sessions."),
     click.option("--titles", is_flag=True, help="Also sessions whose title or id matches."),
+    JSON,
 )
 
 
 def search_options(command: Callable[..., None]) -> Callable[..., None]:
-    """Give a command the options by which a search is restricted; it gets them as `HermesStore.search` takes them."""
+    """Give a command the arguments and options of a search; it gets them as `HermesStore.search` takes them."""
 
     @wraps(command)
     def run(*arguments: Any, **options: Any) -> None:
@@ -133,10 +136,7 @@ def search_options(command: Callable[..., None]) -> Callable[..., None]:
 
 
 @cli.command()
-@PATH
-@click.argument("query")
 @search_options
-@JSON
 @one_line_errors
 def search(path: Path, query: str, as_json: bool, **filters: Any) -> None:
     """Find messages; PATH may be of any released schema and is not changed."""
@@ -153,16 +153,11 @@ def search(path: Path, query: str, as_json: bool, **filters: Any) -> None:
         out.print(_highlighted(hit.snippet))
     found = f"{len(page.hits)} messages by {page.route} in {page.elapsed_ms:.1f} ms"
     out.print(found if page.hits else f"nothing found ({page.route}, {page.elapsed_ms:.1f} ms)", style="dim")
-    for note in [page.degraded, *page.notes]:
-        if note:
-            err.print(f"note: {note}", style="yellow")
+    _print_notes(page)
 
 
 @cli.command()
-@PATH
-@click.argument("query")
 @search_options
-@JSON
 @one_line_errors
 def explain(path: Path, query: str, as_json: bool, **filters: Any) -> None:
     """Say how QUERY would be looked for in PATH, without looking."""
@@ -179,9 +174,7 @@ def explain(path: Path, query: str, as_json: bool, **filters: Any) -> None:
         out.print(Text(f"\n{statement.purpose}:", style="bold"))
         out.print(Text(statement.sql))
         out.print(Text(f"with {dict(statement.parameters)}", style="dim"))
-    for note in [plan.degraded, *plan.notes]:
-        if note:
-            err.print(f"note: {note}", style="yellow")
+    _print_notes(plan)
 
 
 @cli.command("list")
@@ -279,6 +272,12 @@ def seed(path: Path, profile: str, messages: int | None, number: int, locales: t
 def where(path: Path | None) -> None:
     """Print the file that is meant when no path is given."""
     out.print(str(resolve_target(path)))
+
+
+def _print_notes(found: SearchPage | SearchPlan) -> None:
+    for note in [found.degraded, *found.notes]:
+        if note:
+            err.print(f"note: {note}", style="yellow")
 
 
 def _print_info(found: StoreInfo) -> None:

@@ -14,6 +14,7 @@ from sqlalchemy import Connection
 from hermes_store.migrations.markers import drop_markers
 from hermes_store.migrations.report import UpgradeReport
 from hermes_store.migrations.search_objects import capable, retire, shadow_tables, unhook
+from hermes_store.sqlite.damage import lacks_parts
 from hermes_store.sqlite.decoded import TEXT_FILL_KEY, TEXT_INDEX, TEXT_PARTS
 from hermes_store.sqlite.shape import Shape, inspect
 from hermes_store.sqlite.views import quoted
@@ -96,8 +97,7 @@ def _replace(connection: Connection, shape: Shape, index: str) -> None:
 
 
 def _is_whole(shape: Shape, index: str) -> bool:
-    parts = all(shape.has("table", f"{TEXT_INDEX}_{part}") for part in TEXT_PARTS)
-    return parts and shape.objects.get(("table", TEXT_INDEX)) == index
+    return shape.objects.get(("table", TEXT_INDEX)) == index and not lacks_parts(shape, TEXT_INDEX, TEXT_PARTS)
 
 
 def _drop(connection: Connection, shape: Shape, name: str) -> None:

@@ -15,13 +15,14 @@ from typing import Any
 
 from sqlalchemy import ColumnElement, Connection, Row, Select, bindparam, case, func, literal_column, select
 
-from hermes_store.content import Decoded, decode, decode_tool_calls, read_text
+from hermes_store.content import JSON_ESCAPE, Decoded, decode, decode_tool_calls, read_text
 from hermes_store.search import rows, sets
 from hermes_store.search.filters import FilterForm
 from hermes_store.search.plan import Plan, Proposal
 from hermes_store.search.records import UNREADABLE_TIME, usable_time
-from hermes_store.search.rows import SOURCE, TOOL_LIMIT, m, s
+from hermes_store.search.rows import SOURCE, m, s
 from hermes_store.search.verify import Field
+from hermes_store.sqlite.decoded import TOOL_LIMIT
 
 #: Messages read for those that were dropped from a page.
 _SPARE = 12
@@ -29,7 +30,6 @@ _SPARE = 12
 _FIRST_PICKY, _GROWTH = 500, 16
 #: Messages read with one statement.
 _LARGEST_READ = 500
-_JSON_ESCAPE = "\\u"
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +53,7 @@ class Document:
         content, *others = self.fields
         yield content
         calls = self.row.tool_calls
-        if calls is not None and _JSON_ESCAPE not in str(calls):
+        if calls is not None and JSON_ESCAPE not in str(calls):
             yield Field(decode_tool_calls(calls).text, self.fields[-1].substring)
         yield from others
 
@@ -187,8 +187,8 @@ def allowed_statement(form: FilterForm, told: tuple[sets.MessageSet, ...], *, co
         told: Sets in which they must be.
         covered: Only messages that substring search covers.
     """
-    tests = [rows.allowed(form), *map(sets.condition, told), *([rows.covered(form)] if covered else [])]
-    return select(m.c.id).select_from(SOURCE).where(m.c.id.in_(rows.listed(bindparam("ids"))), *tests)
+    tests = _among_ids(form, covered=covered)
+    return select(m.c.id).select_from(SOURCE).where(*tests, *map(sets.condition, told))
 
 
 @functools.lru_cache(maxsize=256)
@@ -205,7 +205,7 @@ def read_statement(form: FilterForm, *, covered: bool) -> Select[Any]:
         too_long = (m.c.role == "tool") & (func.length(content) > TOOL_LIMIT)
         content = case((too_long, func.substr(content, 1, TOOL_LIMIT)), else_=content)
     is_covered = literal_column("1") if covered else case((rows.covered(form), 1), else_=0)
-    statement = (
+    return (
         select(
             m.c.id,
             m.c.session_id,
@@ -220,9 +220,13 @@ def read_statement(form: FilterForm, *, covered: bool) -> Select[Any]:
             is_covered.label("covered"),
         )
         .select_from(SOURCE)
-        .where(m.c.id.in_(rows.listed(bindparam("ids"))), rows.allowed(form))
+        .where(*_among_ids(form, covered=covered))
     )
-    return statement.where(rows.covered(form)) if covered else statement
+
+
+def _among_ids(form: FilterForm, *, covered: bool) -> list[ColumnElement[bool]]:
+    tests = [m.c.id.in_(rows.listed(bindparam("ids"))), rows.allowed(form)]
+    return [*tests, rows.covered(form)] if covered else tests
 
 
 def _document(row: Row[Any], score: float | None, *, whole_tools: bool) -> Document:
@@ -231,7 +235,7 @@ def _document(row: Row[Any], score: float | None, *, whole_tools: bool) -> Docum
     if row.role == "tool" and not whole_tools:
         content = content._replace(text=content.text[:TOOL_LIMIT])
     # Layout 3 keeps tool calls out of the substring index, but for those that only decoding can read.
-    escaped = isinstance(row.tool_calls, str) and _JSON_ESCAPE in row.tool_calls
+    escaped = isinstance(row.tool_calls, str) and JSON_ESCAPE in row.tool_calls
     calls = decode_tool_calls(row.tool_calls).text if escaped else read_text(row.tool_calls) or ""
     fields = (
         Field(content.text, covered),

@@ -15,7 +15,7 @@ import logging
 import math
 import os
 import time
-from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterator, Mapping
 from collections.abc import Set as AbstractSet
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field, replace
@@ -31,7 +31,16 @@ from hermes_store.search.documents import Document, proposed
 from hermes_store.search.faults import Fault, deadline, fault_of, typed
 from hermes_store.search.filters import Filters
 from hermes_store.search.frequency import estimate, waiting
-from hermes_store.search.plan import FEW_QUEUED, Abilities, Plan, Proposal, abilities, make_plan, terms_to_count
+from hermes_store.search.plan import (
+    FEW_QUEUED,
+    Abilities,
+    Plan,
+    Proposal,
+    abilities,
+    in_words,
+    make_plan,
+    terms_to_count,
+)
 from hermes_store.search.records import (
     ContextMessage,
     PlannedStatement,
@@ -163,8 +172,8 @@ def explain(
         routes=tuple((str(leaf), route) for leaf, route in plan.routes),
         estimates={str(leaf): count for leaf, count in counts.items()},
         statements=tuple(statements),
-        degraded=_joined(proposal.degraded for _, proposal in proposals),
-        pending=plan.pending,
+        degraded=in_words(proposal.degraded for _, proposal in proposals),
+        pending=plan.able.pending,
         notes=plan.notes,
     )
 
@@ -190,8 +199,8 @@ def _answer(
         hits=_hits(connection, found, plan),
         sessions=matching_sessions(connection, query, filters) if filters.titles else (),
         route=found.route,
-        degraded=_joined(proposal.degraded for proposal in found.ran),
-        pending=plan.pending,
+        degraded=in_words(proposal.degraded for proposal in found.ran),
+        pending=plan.able.pending,
         notes=(*plan.notes, *notes),
         elapsed_ms=0.0,
     )
@@ -366,10 +375,6 @@ def _hits(connection: Connection, found: _Found, plan: Plan) -> tuple[SearchHit,
         )
         for document in found.page
     )
-
-
-def _joined(reasons: Iterable[str | None]) -> str | None:
-    return "; ".join(dict.fromkeys(reason for reason in reasons if reason)) or None
 
 
 def _log_slow(query: Query, milliseconds: float, page: SearchPage | None) -> None:

@@ -15,9 +15,9 @@ from sqlalchemy import Connection, Select, and_, bindparam, column, func, select
 from hermes_store.search import grams
 from hermes_store.search.match import TRIGRAM_LENGTH, has_trigrams
 from hermes_store.search.scripts import fold_words, runs, spellings
+from hermes_store.search.sets import queue
 from hermes_store.search.syntax import Leaf
 from hermes_store.search.terms import Kind, needle
-from hermes_store.sqlite.decoded import TEXT_QUEUE
 from hermes_store.sqlite.vocabulary import TRIGRAMS, WORDS
 
 
@@ -50,8 +50,7 @@ def estimate(connection: Connection, leaf: Leaf, most: int) -> int:
             for part in long
         ]
         return min(_counted(connection, TRIGRAMS, some, most) for some in ranges)
-    found = grams.ranges(leaf)
-    return most if found is None else _counted(connection, TRIGRAMS, found.trigrams, most)
+    return _counted(connection, TRIGRAMS, grams.ranges(leaf).trigrams, most)
 
 
 def waiting(connection: Connection, most: int) -> int:
@@ -66,7 +65,6 @@ def waiting(connection: Connection, most: int) -> int:
 
 @functools.cache
 def _waiting_statement() -> Select[Any]:
-    queue = table(TEXT_QUEUE, column("message_id"), schema="main")
     return select(func.count()).select_from(select(queue.c.message_id).limit(bindparam("most")).subquery())
 
 

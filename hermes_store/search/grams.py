@@ -20,6 +20,7 @@ from typing import Any
 from sqlalchemy import ColumnElement, Select, and_, bindparam, column, func, literal_column, select, table
 
 from hermes_store.search.accents import accented
+from hermes_store.search.match import TRIGRAM_LENGTH
 from hermes_store.search.rows import MESSAGES, listed
 from hermes_store.search.scripts import UNSPACED_START, spellings
 from hermes_store.search.syntax import Leaf
@@ -28,7 +29,6 @@ from hermes_store.sqlite.shape import Layout, Shape
 
 END_INDEXES = tuple(f"ix_hs_messages_{name}_end{length}" for name in ("content", "tool_name") for length in (1, 2))
 _ending = MESSAGES.alias("ending")
-_GRAM = 3
 _LAST = "\U0010ffff"
 _SURROGATES_START, _SURROGATES_END = 0xD800, 0xE000
 # Below the first unspaced script, whatever is no letter of a Latin word: what may follow a short word. Marks and a few
@@ -67,27 +67,25 @@ def has_vocabulary(shape: Shape) -> bool:
 
 
 @functools.lru_cache(maxsize=1024)
-def ranges(leaf: Leaf, letters: str = "") -> Ranges | None:
+def ranges(leaf: Leaf, letters: str = "") -> Ranges:
     """Work out where a short term stands.
 
     Args:
-        leaf: A term, prefix or phrase.
+        leaf: A term, prefix or phrase that has letters.
         letters: Accented letters to try in words.
 
     Returns:
-        The ranges for the part of it that is likely to be rarest, the longest; None when it has no letters.
+        The ranges for the part of it that is likely to be rarest, the longest.
     """
     sought = needle(leaf)
-    if sought.kind is Kind.SIGNS:
-        return None
     part = max(sought.parts, key=len)
     whole_word = sought.kind is Kind.WORD and not (sought.prefix and part == sought.parts[-1])
     trigrams: dict[tuple[str, str], None] = {}
     ends: list[set[str]] = [set(), set()]
     for form in (*spellings(part), *(accented(part, letters) if sought.kind is Kind.WORD else ())):
         lower = _lowered(form)
-        if len(lower) >= _GRAM:
-            trigrams[lower[:_GRAM], after(lower[:_GRAM])] = None
+        if len(lower) >= TRIGRAM_LENGTH:
+            trigrams[lower[:TRIGRAM_LENGTH], after(lower[:TRIGRAM_LENGTH])] = None
             continue
         trigrams |= dict.fromkeys(_word_ranges(lower) if whole_word else [(lower, after(lower))])
         ends[len(lower) - 1] |= set(_cased(form))

@@ -16,6 +16,7 @@ from collections.abc import Iterator, Sequence
 
 from sqlalchemy import BindParameter, ColumnElement, LargeBinary, String, and_, cast, func, literal, or_, true
 
+from hermes_store.content import JSON_ESCAPE
 from hermes_store.search.scripts import fold_words, runs, spellings
 from hermes_store.search.syntax import And, Leaf, Near, Node, Not, Or, leaves
 from hermes_store.search.terms import Kind, needle
@@ -34,7 +35,6 @@ _FOLDING = f"*[{''.join(f'{chr(first)}-{chr(last)}' for first, last in _FOLDING_
 _FULL_WIDTH = re.compile(f"[{chr(0xFF01)}-{chr(0xFF5E)}]")
 _ASCII_END, _CASED_END = 0x80, 0x1EA00
 _NUL = "\0"
-_JSON_ESCAPE = "\\u"
 
 
 def may_match(node: Node, texts: Texts, *, tool_calls: ColumnElement[str | None] | None = None) -> ColumnElement[bool]:
@@ -135,7 +135,7 @@ def _leaf_conditions(
     else:
         yield _holds(tool_calls, leaf)
         yield _unsure(tool_calls, sought.kind)
-        yield func.instr(tool_calls, literal(_JSON_ESCAPE, String)) > 0
+        yield func.instr(tool_calls, literal(JSON_ESCAPE, String)) > 0
 
 
 def _holds(text: ColumnElement[str | None], leaf: Leaf) -> ColumnElement[bool]:

@@ -102,7 +102,6 @@ class Plan:
         covered: True when only messages that substring search covers can answer.
         routes: Each positive term with its route.
         ranked: The ranked proposal, if there is one.
-        pending: How far an unfinished index has come.
         notes: What was cut or left out.
     """
 
@@ -112,15 +111,14 @@ class Plan:
     covered: bool
     routes: tuple[tuple[Leaf, str], ...]
     ranked: Proposal | None
-    pending: PendingRebuild | None
     notes: tuple[str, ...]
     _planner: _Planner = field(repr=False)
 
     @property
     def needs_letters(self) -> bool:
         """True when the rest needs to know which accented letters the substring indexes hold."""
-        planner = self._planner
-        return any(needle(leaf).kind is Kind.WORD and planner.in_trigrams(leaf) for leaf in leaves(planner.root))
+        terms = leaves(self._planner.root)
+        return any(needle(leaf).kind is Kind.WORD and self.able.in_trigrams(leaf) for leaf in terms)
 
     def rest(self, letters: str = "") -> Proposal | None:
         """Propose the other messages that may answer; None when no message is allowed at all.
@@ -171,6 +169,14 @@ class Abilities:
         """
         return self.grams and needle(leaf).kind is not Kind.SIGNS and not match_texts.has_trigrams(leaf)
 
+    def in_trigrams(self, leaf: Leaf) -> bool:
+        """Tell whether the substring index is asked for a term, in one way or the other.
+
+        Args:
+            leaf: A term, prefix or phrase.
+        """
+        return self.looked_up(leaf) or self.is_short(leaf)
+
     def can_count(self, leaf: Leaf) -> bool:
         """Tell whether an index knows in how many messages a term is.
 
@@ -179,7 +185,7 @@ class Abilities:
         """
         if needle(leaf).kind is Kind.WORD:
             return WORD not in self.unusable
-        return needle(leaf).kind is Kind.SUBSTRING and (self.looked_up(leaf) or self.is_short(leaf))
+        return needle(leaf).kind is Kind.SUBSTRING and self.in_trigrams(leaf)
 
 
 def abilities(shape: Shape, *, fts5: bool, trigram: bool, damaged: Iterable[str] = (), queued: int = 0) -> Abilities:
@@ -197,16 +203,15 @@ def abilities(shape: Shape, *, fts5: bool, trigram: bool, damaged: Iterable[str]
         reason = "is damaged" if route in damaged else _fault(index, shape, fts5=fts5, trigram=trigram)
         if reason:
             unusable[route] = f"the index {index.name} {reason}"
-    # A file may well be without our own index: then what is encoded is read.
-    fault = text_index_fault(shape) if shape.has("table", TEXT_QUEUE) else None
-    reason = "is damaged" if DECODED in damaged else fault
-    if fts5 and trigram and reason:
-        unusable[DECODED] = f"the index {TEXT_INDEX} {reason}"
+    fault = "is damaged" if DECODED in damaged else text_index_fault(shape)
+    # A file may well be without our own index: then what is encoded is read, and nothing is to be said.
+    if fts5 and trigram and fault and (shape.has("table", TEXT_QUEUE) or DECODED in damaged):
+        unusable[DECODED] = f"the index {TEXT_INDEX} {fault}"
     return Abilities(
         unusable=unusable,
         grams=TRIGRAM not in unusable and grams.has_vocabulary(shape),
         ends=shape.trigram.layout is not Layout.INLINE,
-        decoded=fts5 and trigram and text_index_fault(shape) is None and DECODED not in damaged,
+        decoded=fts5 and trigram and fault is None,
         queued=queued,
         pending=PendingRebuild(*shape.rebuild) if shape.rebuild else None,
     )
@@ -244,7 +249,7 @@ def make_plan(query: Query, filters: Filters, able: Abilities, frequencies: Mapp
         notes = (*notes, UPGRADE_NOTE)
     named = tuple((leaf, planner.route(leaf)) for leaf in dict.fromkeys(leaves(planner.root)))
     ranked = planner.ranked() if filters.sort == "rank" and not filters.allow_nothing else None
-    return Plan(query, filters, able, planner.covered_only, named, ranked, able.pending, notes, planner)
+    return Plan(query, filters, able, planner.covered_only, named, ranked, notes, planner)
 
 
 def _fault(  # noqa: PLR0911 - one per reason
@@ -284,14 +289,6 @@ class _Planner:
         self._letters = ""
         if able.pending is not None:
             self._parameters.values |= {"indexed": able.pending.indexed, "total": able.pending.total}
-
-    def in_trigrams(self, leaf: Leaf) -> bool:
-        """True when the substring indexes are asked for a term.
-
-        Args:
-            leaf: A term, prefix or phrase.
-        """
-        return self._able.looked_up(leaf) or self._able.is_short(leaf)
 
     @property
     def has_short_terms(self) -> bool:
@@ -333,7 +330,7 @@ class _Planner:
                 self._parameters.values,
                 told,
                 frozenset({route}).union(*map(routes, listed + told)),
-                _listed(self._missed(others)) if others is not None else None,
+                in_words(self._missed(others)) if others is not None else None,
             )
         return None
 
@@ -361,7 +358,7 @@ class _Planner:
             self._parameters.values,
             (),
             routes(some),
-            _listed(missed),
+            in_words(missed),
         )
 
     def _main(self, node: Node) -> MessageSet:
@@ -391,15 +388,15 @@ class _Planner:
         if isinstance(node, Term | Prefix | Phrase):
             return self._anywhere(node)
         kind = Or if isinstance(node, Or) else And
-        rarest = self._rarest(node.parts) if kind is And else None
+        read = self._commoner(node.parts) if kind is And else frozenset()
         groups: dict[str, list[Node]] = {}
         sets: list[MessageSet] = []
         for part in node.parts:
             route = self._only_route(part)
             if together and route in _ONE_STATEMENT:
                 groups.setdefault(route, []).append(part)
-            elif rarest is not None and route == GRAM and part != rarest and isinstance(part, Term | Prefix | Phrase):
-                sets.append(Scan(part, GRAM))  # looked for in the messages of the rarest one only
+            elif part in read:
+                sets.append(Scan(part, GRAM))
             else:
                 sets.append(self._sets(part, together=together))
         sets += [
@@ -413,9 +410,11 @@ class _Planner:
         taken = {self.route(leaf) for leaf in leaves(node)}
         return taken.pop() if len(taken) == 1 else None
 
-    def _rarest(self, parts: Iterable[Node]) -> Leaf | None:
+    def _commoner(self, parts: Iterable[Node]) -> frozenset[Node]:
+        """The short terms that are looked for in the messages of the rarest one only."""
         short = [part for part in parts if isinstance(part, Term | Prefix | Phrase) and self.route(part) == GRAM]
-        return min(short, key=lambda leaf: self._frequencies.get(leaf, 0)) if short else None
+        rarest = min(short, key=lambda leaf: self._frequencies.get(leaf, 0), default=None)
+        return frozenset(part for part in short if part != rarest)
 
     def _anywhere(self, leaf: Leaf) -> MessageSet:
         """All messages that may hold a term, wherever an index has them."""
@@ -426,8 +425,8 @@ class _Planner:
         found: list[MessageSet] = []
         if self._able.looked_up(leaf):
             found.append(self._match(TRIGRAM, leaf))
-        elif self._able.is_short(leaf) and (ranges := grams.ranges(leaf, self._letters)) is not None:
-            found.append(Grams(GRAM, self._parameters.grams(ranges), ends=self._able.ends))
+        elif self._able.is_short(leaf):
+            found.append(self._grams(GRAM, leaf, ends=self._able.ends))
         else:
             return Scan(leaf, LIKE)
         if self.route(leaf) == WORD:
@@ -458,10 +457,7 @@ class _Planner:
         if all(map(self._able.looked_up, leaves(node))):
             return either([self._match(DECODED, node), *waiting])
         (leaf,) = leaves(node)
-        ranges = grams.ranges(leaf, self._letters)
-        if ranges is None:
-            raise ValueError("signs are looked for by scanning")
-        return either([Grams(DECODED, self._parameters.grams(ranges), ends=False), *waiting])
+        return either([self._grams(DECODED, leaf, ends=False), *waiting])
 
     def _beyond_indexes(self) -> list[MessageSet]:
         """What no index holds: messages that the caller asks for by name, and those an unfinished index still lacks."""
@@ -480,6 +476,9 @@ class _Planner:
     def _match(self, route: str, node: Node) -> Match:
         text = match_texts.word_match(node) if route == WORD else match_texts.trigram_match(node, self._letters)
         return Match(route, self._parameters.match(text))
+
+    def _grams(self, route: str, leaf: Leaf, *, ends: bool) -> Grams:
+        return Grams(route, self._parameters.grams(grams.ranges(leaf, self._letters)), ends)
 
     def _split(self, route: str) -> tuple[Node | None, Node | None]:
         """Take out of the query what one index can rank: all of it, or some of the parts that must all hold."""
@@ -523,5 +522,10 @@ def _joined(parts: list[Node]) -> Node:
     return parts[0] if len(parts) == 1 else And(tuple(parts))
 
 
-def _listed(reasons: list[str]) -> str | None:
-    return "; ".join(dict.fromkeys(reasons)) or None
+def in_words(reasons: Iterable[str | None]) -> str | None:
+    """Join the reasons there are, each once; None when there is none.
+
+    Args:
+        reasons: The reasons.
+    """
+    return "; ".join(dict.fromkeys(reason for reason in reasons if reason)) or None

@@ -48,8 +48,6 @@ SOURCE = m.join(s, s.c.id == m.c.session_id)
 #: Sources of sessions that layout 3 keeps out of its substring index.
 UNINDEXED_SOURCES = ("cron", "subagent")
 _DELEGATE_MARKER = "_delegate_from"
-#: Characters of a tool message's content that layouts 2 and 3 index.
-TOOL_LIMIT = 8192
 
 
 @functools.cache

@@ -24,7 +24,6 @@ from sqlalchemy import (
     and_,
     bindparam,
     column,
-    func,
     literal_column,
     or_,
     select,
@@ -38,7 +37,7 @@ from hermes_store.search.filters import FilterForm
 from hermes_store.search.grams import Ranges, end_ids, gram_ids
 from hermes_store.search.rows import SOURCE, m
 from hermes_store.search.syntax import Node
-from hermes_store.sqlite.decoded import TEXT_QUEUE
+from hermes_store.sqlite.decoded import ENCODED, TEXT_QUEUE
 from hermes_store.sqlite.shape import TEXT_INDEX, TRIGRAM_INDEX, WORD_INDEX
 from hermes_store.sqlite.vocabulary import OCCURRENCES, TEXT_OCCURRENCES
 
@@ -46,7 +45,8 @@ from hermes_store.sqlite.vocabulary import OCCURRENCES, TEXT_OCCURRENCES
 #: decoded texts, the walk from the newest message on, and the scan that takes the place of an index.
 WORD, TRIGRAM, GRAM, DECODED, WALK, LIKE = ROUTES = ("word", "trigram", "gram", "decoded", "walk", "like")
 
-_queue = table(TEXT_QUEUE, column("message_id"), schema="main").alias("queue")
+#: The messages whose text waits to be moved into the index of decoded texts.
+queue = table(TEXT_QUEUE, column("message_id"), schema="main").alias("queue")
 #: Route to its index and the column that is asked, the index's name for any.
 _INDEXES = {WORD: (WORD_INDEX, WORD_INDEX), TRIGRAM: (TRIGRAM_INDEX, TRIGRAM_INDEX), DECODED: (TEXT_INDEX, "text")}
 
@@ -140,7 +140,7 @@ class Parameters:
         Returns:
             Its slot.
         """
-        slot = self._slots.setdefault(text, len(self._slots))
+        slot = self._slot(text)
         self.values[f"match_{slot}"] = text
         return slot
 
@@ -153,7 +153,7 @@ class Parameters:
         Returns:
             Their slot.
         """
-        slot = self._slots.setdefault(spelled, len(self._slots))
+        slot = self._slot(spelled)
         for at, form in enumerate(spelled):
             self.values |= {f"form_{slot}_{at}": form, f"escaped_{slot}_{at}": like.escaped_pattern(form)}
         return slot
@@ -167,7 +167,7 @@ class Parameters:
         Returns:
             Their slot.
         """
-        slot = self._slots.setdefault(ranges, len(self._slots))
+        slot = self._slot(ranges)
         named = {
             "grams": ranges.trigrams,
             "end1": ranges.last,
@@ -176,6 +176,10 @@ class Parameters:
         }
         self.values |= {f"{name}_{slot}": json.dumps(value) for name, value in named.items()}
         return slot
+
+    def _slot(self, value: object) -> int:
+        """The same value has the same slot."""
+        return self._slots.setdefault(value, len(self._slots))
 
 
 def both(sets: Sequence[MessageSet]) -> MessageSet:
@@ -203,9 +207,7 @@ def routes(some: MessageSet) -> frozenset[str]:
         some: The set.
     """
     match some:
-        case Match(route) | Scan(_, route):
-            return frozenset({route})
-        case Grams(route):
+        case Match(route) | Grams(route) | Scan(_, route):
             return frozenset({route})
         case Queued():
             return frozenset({DECODED})
@@ -253,7 +255,7 @@ def condition(some: MessageSet) -> ColumnElement[bool]:  # noqa: PLR0911 - one f
                 raise ValueError("nothing is asked for by name")
             return asked
         case Encoded():
-            return or_(func.instr(m.c.content, "\0") > 0, func.instr(m.c.tool_calls, "\\u") > 0)
+            return literal_column(ENCODED)
         case Unindexed():
             return and_(m.c.id > bindparam("indexed"), m.c.id <= bindparam("total"))
         case Both(members):
@@ -285,7 +287,7 @@ def _enumerations(some: MessageSet) -> list[Select[Any]]:
             occurrences = TEXT_OCCURRENCES if route == DECODED else OCCURRENCES
             return [gram_ids(occurrences, slot), *(end_ids(slot) if ends else ())]
         case Queued():
-            return [select(_queue.c.message_id)]
+            return [select(queue.c.message_id)]
         case Either(members):
             return [ids for member in members for ids in _enumerations(member)]
         case Both(members):

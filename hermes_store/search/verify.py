@@ -86,9 +86,7 @@ def matches(node: Node, fields: Sequence[Field], relaxed: AbstractSet[Leaf] = _N
         case Near():
             return any(_is_near(node, text, relaxed) for text in fields)
         case _:
-            sought = needle(node)
-            finders = _finders(node, literal=sought.literal and node not in relaxed)
-            return any(_holds(text, sought.kind, finders) for text in fields)
+            return any(next(spans(node, text, relaxed), None) is not None for text in fields if text.text)
 
 
 def spans(leaf: Leaf, text: Field, relaxed: AbstractSet[Leaf] = _NONE) -> Iterator[Span]:
@@ -129,13 +127,6 @@ def _spans(sought: Needle, text: Field, *, literal: bool) -> Iterator[Span]:
     folded = text.folded(sought.kind)
     for finder in _finders(sought.leaf, literal=literal):
         yield from finder.spans(folded, glued=text.substring)
-
-
-def _holds(text: Field, kind: Kind, finders: Sequence[_Finder]) -> bool:
-    if not text.text or (kind is Kind.SUBSTRING and not text.substring):
-        return False
-    folded = text.folded(kind)
-    return any(next(finder.spans(folded, glued=text.substring), None) is not None for finder in finders)
 
 
 def _is_near(node: Near, text: Field, relaxed: AbstractSet[Leaf]) -> bool:

@@ -40,14 +40,15 @@ def first_damage(findings: Iterable[str]) -> str | None:
     return None
 
 
-def lacks_parts(shape: Shape, index: str) -> bool:
+def lacks_parts(shape: Shape, index: str, parts: Iterable[str] = INDEX_PARTS) -> bool:
     """True when a table that holds an index is missing, so that even looking at it fails.
 
     Args:
         shape: The file's shape.
         index: The virtual table's name.
+        parts: What it is held in.
     """
-    return not all(shape.has("table", f"{index}_{part}") for part in INDEX_PARTS)
+    return not all(shape.has("table", f"{index}_{part}") for part in parts)
 
 
 def belongs_to_search(table: str) -> bool:

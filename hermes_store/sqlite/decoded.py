@@ -18,7 +18,7 @@ from collections.abc import Mapping
 from sqlalchemy import Connection
 
 from hermes_store.content import decode, decode_tool_calls
-from hermes_store.sqlite.damage import is_damage
+from hermes_store.sqlite.damage import is_damage, lacks_parts
 from hermes_store.sqlite.engine import driver_error
 from hermes_store.sqlite.shape import TEXT_FILL_KEY, TEXT_INDEX, Shape, text_digest
 
@@ -82,7 +82,7 @@ def text_objects_fault(shape: Shape) -> str | None:
         if stored is None or text_digest(stored) != digest:
             own = key == ("table", TEXT_INDEX)
             return "has a shape that this version did not make" if own else "is not kept up to date by what it needs"
-    if not all(shape.has("table", f"{TEXT_INDEX}_{part}") for part in TEXT_PARTS):
+    if lacks_parts(shape, TEXT_INDEX, TEXT_PARTS):
         return "lacks a part of itself"
     return None
 

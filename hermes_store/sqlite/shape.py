@@ -9,6 +9,7 @@ proportional to the file; it touches ordinary tables only, so a damaged or unrea
 from __future__ import annotations
 
 import enum
+import functools
 import hashlib
 import re
 from collections.abc import Mapping
@@ -232,6 +233,7 @@ def inspect(connection: Connection, known: Shape | None = None) -> Shape:
     )
 
 
+@functools.lru_cache(maxsize=256)
 def text_digest(sql: str) -> str:
     """Identify a CREATE text up to comments, white space and ``IF NOT EXISTS``.
 

@@ -212,8 +212,7 @@ class HermesStore:
         Yields:
             The unit of work; writing in it raises `ReadOnlyError`.
         """
-        with self._connect("deferred") as (connection, shape), Session(connection, autoflush=False) as session:
-            event.listen(session, "before_flush", _refuse_to_write)
+        with self._connect("deferred") as (connection, shape), _ReadingSession(connection, autoflush=False) as session:
             yield UnitOfWork(session, shape, self._whole)
         if self._reader is not None:
             self._reader.confirm()
@@ -444,6 +443,11 @@ def _require_current(path: Path, driver: ModuleType | None) -> None:
         )
 
 
+class _ReadingSession(Session):
+    """A session that refuses to write what was changed in it."""
+
+
+@event.listens_for(_ReadingSession, "before_flush")
 def _refuse_to_write(session: Session, *_: Any) -> None:
     if session.new or session.dirty or session.deleted:
         raise ReadOnlyError("this unit of work only reads; use store.write()")

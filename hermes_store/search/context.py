@@ -21,26 +21,36 @@ CONTEXT_LENGTH = 200
 
 
 def contexts(
-    connection: Connection, ids: Sequence[int], *, include_inactive: bool
+    connection: Connection, hits: Sequence[ContextMessage], *, include_inactive: bool
 ) -> Mapping[int, tuple[ContextMessage, ...]]:
     """Read the messages around hits, with one statement.
 
     Args:
         connection: The connection.
-        ids: Message ids.
+        hits: The hits themselves, as context shows them.
         include_inactive: Count rewound messages in.
 
     Returns:
         Message id to the visible message before it, itself, and the one after it, of the same session by id.
     """
-    if not ids:
+    if not hits:
         return {}
-    found: dict[int, list[ContextMessage]] = {}
+    found = {hit.id: [hit] for hit in hits}
     statement = context_statement(include_inactive=include_inactive)
-    for hit, id_, role, content in connection.execute(statement, {"ids": json.dumps(list(ids))}).all():
-        text = decode(content).text[:CONTEXT_LENGTH]
-        found.setdefault(hit, []).append(ContextMessage(id_, str(role), text))
-    return {hit: tuple(sorted(messages, key=_by_id)) for hit, messages in found.items()}
+    for hit_id, id_, role, content in connection.execute(statement, {"ids": json.dumps(list(found))}).all():
+        found[hit_id].append(as_context(id_, role, decode(content).text))
+    return {hit_id: tuple(sorted(messages, key=_by_id)) for hit_id, messages in found.items()}
+
+
+def as_context(id_: int, role: object, text: str) -> ContextMessage:
+    """Show a message as context does.
+
+    Args:
+        id_: Its id.
+        role: Who speaks, as stored.
+        text: Its decoded text.
+    """
+    return ContextMessage(id_, str(role), text[:CONTEXT_LENGTH])
 
 
 _by_id = operator.attrgetter("id")
@@ -48,7 +58,7 @@ _by_id = operator.attrgetter("id")
 
 @functools.cache
 def context_statement(*, include_inactive: bool) -> Select[Any]:
-    """Ask for the messages around hits, whose ids are the parameter ``ids``, a JSON list.
+    """Ask for the messages beside hits, whose ids are the parameter ``ids``, a JSON list.
 
     Args:
         include_inactive: Count rewound messages in.
@@ -79,5 +89,5 @@ def context_statement(*, include_inactive: bool) -> Select[Any]:
         (func.length(_shown.c.content) == 0, _shown.c.content), else_=func.substr(_shown.c.content, 1, CONTEXT_LENGTH)
     )
     return select(around.c.hit, _shown.c.id, _shown.c.role, content.label("content")).join_from(
-        around, _shown, _shown.c.id.in_([around.c.before, around.c.hit, around.c.after])
+        around, _shown, _shown.c.id.in_([around.c.before, around.c.after])
     )

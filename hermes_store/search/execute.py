@@ -26,7 +26,7 @@ from sqlalchemy.exc import DBAPIError
 
 from hermes_store.content import read_text
 from hermes_store.search.accents import accented_letters
-from hermes_store.search.context import contexts
+from hermes_store.search.context import as_context, contexts
 from hermes_store.search.documents import Document, proposed
 from hermes_store.search.faults import Fault, deadline, fault_of, typed
 from hermes_store.search.filters import Filters
@@ -356,8 +356,8 @@ def _hits(connection: Connection, found: _Found, plan: Plan) -> tuple[SearchHit,
     filters = plan.filters
     around: Mapping[int, tuple[ContextMessage, ...]] = {}
     if filters.context:
-        ids = [document.row.id for document in found.page]
-        around = contexts(connection, ids, include_inactive=filters.include_inactive)
+        shown = [as_context(document.row.id, document.row.role, document.content.text) for document in found.page]
+        around = contexts(connection, shown, include_inactive=filters.include_inactive)
     return tuple(
         SearchHit(
             id=document.row.id,

@@ -11,10 +11,8 @@ import math
 from datetime import UTC, datetime
 from typing import Any
 
+from hermes_store.edges import EARLIEST, LATEST
 from hermes_store.sqlite.engine import UndecodableText
-
-#: Seconds since 1970; later or earlier numbers are milliseconds, or nonsense (1970-01-02 … 2200).
-_EARLIEST, _LATEST = 86_400.0, 7_258_118_400.0
 
 
 class Problems:
@@ -54,7 +52,7 @@ def read_timestamp(value: Any, column: str, problems: Problems) -> float | None:
         problems.add(column, f"{type(value).__name__} instead of a number")
     elif not math.isfinite(value):
         problems.add(column, "not finite")
-    elif not _EARLIEST <= value <= _LATEST:
+    elif not EARLIEST <= value <= LATEST:
         problems.add(column, "no plausible number of seconds since 1970")
     else:
         return float(value)

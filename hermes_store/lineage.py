@@ -1,207 +1,143 @@
-"""Who descends from whom, and as what: one classifier for every consumer, walks as recursive CTEs.
+"""Walking from session to session: up to where a conversation began, down to where it goes on.
 
-A session's parent says little by itself: the child may go on with the parent's conversation (compression), be another
-conversation that grew out of it (branch, reset), or work done for it (delegate, tool). `edge_kind` decides it in SQL;
-lists, tips and walks all use that one expression.
+Builders are SQLAlchemy Core, take one id, many, or a SELECT of ids, and compose into larger statements: each is a
+recursive CTE with the columns ``origin`` (the session asked about) and ``id``. They use UNION on ids, never UNION ALL:
+real files hold rings and self-parents, and such a walk must end. What an edge means is `hermes_store.edges`' to say; a
+tip is a column of its view ``hs_session_lineage``, which an application can join as well.
 
-Recursive parts use UNION on ids, never UNION ALL: real files hold cycles and self-parents, and such a walk must end.
-Builders are pure functions of ids; `LineageRepository` runs them.
+`LineageRepository` runs them, with a constant number of statements for each question.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import json
+from collections.abc import Collection, Iterable, Mapping
 from typing import Any, cast
 
-from sqlalchemy import CTE, ColumnElement, Select, and_, case, exists, func, literal, or_, select
-from sqlalchemy.orm import Session, aliased
+from sqlalchemy import CTE, BindParameter, ColumnElement, Select, case, func, literal, literal_column, select
+from sqlalchemy.orm import Session
 
+from hermes_store.cells import Problems, read_text, read_timestamp
+from hermes_store.edges import ACTIVITY, EDGES, LINEAGE
 from hermes_store.errors import no_such_session
-from hermes_store.models import HermesSession, Message
-from hermes_store.records import Kind
+from hermes_store.records import Kind, LineageNode, LineageReport
 from hermes_store.scope import Scope
+from hermes_store.search.rows import MESSAGES, SESSIONS, listed, s
 
-#: End reasons after which the next session of a chat is a conversation of its own (Hermes's list).
-RESET_REASONS = (
-    "session_reset", "session_switch", "idle", "daily", "suspended", "resume_pending_expired", "new_session",
-)  # fmt: skip
-#: A continuation may be written shortly before its parent is ended; Hermes's newest publish path does.
-_CONTINUATION_SLACK = 1.0
+#: One id, many, a SELECT of ids, or a parameter that is a JSON list of them (then the statement can be made once).
+Ids = str | Collection[str] | Select[Any] | BindParameter[str]
 
-SessionAlias = Any  # sqlalchemy.orm.aliased(HermesSession); its own type cannot be named across 2.0 and 2.1
+# Made once: an alias costs more to make than most of these walks cost to run.
+_child, _parent, _edge = SESSIONS.alias("child"), SESSIONS.alias("parent"), EDGES.alias("edge")
 
 
-def marker(session: SessionAlias, name: str) -> ColumnElement[str | None]:
-    """Read a lineage marker from ``model_config``, which may be broken JSON.
+def among(column: ColumnElement[Any], ids: Ids) -> ColumnElement[bool]:
+    """Say that a column is one of some ids; the statement is the same for any number of them.
 
     Args:
-        session: An alias of `HermesSession`.
-        name: The marker, such as ``_branched_from``.
-
-    Returns:
-        The id it names; NULL without one.
+        column: The column.
+        ids: The ids.
     """
-    # CASE, not AND: SQLite may evaluate both sides of an AND, and json_extract fails on broken JSON.
-    return case((func.json_valid(session.model_config) == 1, func.json_extract(session.model_config, f"$.{name}")))
+    if isinstance(ids, str):
+        return column == ids
+    if isinstance(ids, Select):
+        return column.in_(ids)
+    return column.in_(listed(ids if isinstance(ids, BindParameter) else literal(json.dumps(list(ids)))))
 
 
-def edge_kind(child: SessionAlias, parent: SessionAlias) -> ColumnElement[str]:
-    """Classify a session, given its parent's row (all NULL when it has none, or it is missing).
-
-    A marker counts if it names this parent, or if the parent is missing: a continuation inherits its parent's
-    ``model_config``, so a marker that names another session says nothing about this edge.
+def ancestors(ids: Ids) -> CTE:
+    """Walk up over edges of every kind, the sessions themselves included.
 
     Args:
-        child: An alias of `HermesSession`.
-        parent: An alias of it, outer-joined on the child's ``parent_session_id``.
-
-    Returns:
-        One of the words of `hermes_store.records.Kind`.
+        ids: Where to start.
     """
-    no_parent = parent.id.is_(None)
-
-    def ours(name: str) -> ColumnElement[bool]:
-        value = marker(child, name)
-        return and_(value.is_not(None), or_(no_parent, value == parent.id))
-
-    after_end = child.started_at >= parent.ended_at
-    child_key, parent_key = func.nullif(child.session_key, ""), func.nullif(parent.session_key, "")
-    same_chat = or_(child_key == parent_key, and_(child_key.is_(None), parent_key.is_(None), after_end))
-    delegated = marker(child, "_delegate_from")
-    has_title = func.nullif(func.trim(child.title), "").is_not(None)
-    sibling = aliased(HermesSession)
-    continues = child.started_at >= parent.ended_at - _CONTINUATION_SLACK
-    better_candidate = exists(
-        select(literal(1))
-        .select_from(sibling)
-        .where(sibling.parent_session_id == parent.id, sibling.id != child.id)
-        .where(sibling.started_at >= parent.ended_at - _CONTINUATION_SLACK)
-        .where(marker(sibling, "_branched_from").is_(None), marker(sibling, "_reset_from").is_(None))
-        .where(sibling.source.not_in(("tool", "subagent")))
-    )
-    return case(
-        (
-            no_parent,
-            case((and_(delegated.is_not(None), delegated != "__orphaned__"), "delegate"), else_="root"),
-        ),
-        (or_(ours("_branched_from"), and_(parent.end_reason == "branched", after_end)), "branch"),
-        (or_(ours("_reset_from"), and_(parent.end_reason.in_(RESET_REASONS), same_chat)), "reset"),
-        (child.source == "tool", "tool"),
-        (or_(ours("_delegate_from"), and_(child.source == "subagent", delegated.is_(None))), "delegate"),
-        (and_(parent.end_reason == "compression", or_(continues, ~better_candidate)), "compression"),
-        (and_(has_title, func.coalesce(parent.end_reason, "") != "compression"), "branch"),
-        else_="delegate",
-    )
-
-
-def kinds(ids: Sequence[str] | None = None) -> Select[*tuple[Any, ...]]:
-    """Select ``id, parent_id, kind`` of sessions.
-
-    Args:
-        ids: These sessions; None for all.
-    """
-    child, parent = aliased(HermesSession), aliased(HermesSession)
-    statement = select(child.id, parent.id.label("parent_id"), edge_kind(child, parent).label("kind")).outerjoin(
-        parent, and_(parent.id == child.parent_session_id, parent.id != child.id)
-    )
-    return statement if ids is None else statement.where(child.id.in_(ids))
-
-
-def ancestor_ids(session_id: str) -> CTE:
-    """Walk from a session up, itself included.
-
-    Args:
-        session_id: Where to start.
-
-    Returns:
-        A recursive CTE with the column ``id``.
-    """
-    start = select(HermesSession.id.label("id")).where(HermesSession.id == session_id)
-    walk = start.cte("ancestors", recursive=True)
-    parent = aliased(HermesSession)
-    child = aliased(HermesSession)
+    walk = _start("ancestors", ids)
     return walk.union(
-        select(parent.id).select_from(walk).join(child, child.id == walk.c.id).join(
-            parent, parent.id == child.parent_session_id
-        )
-    )  # fmt: skip
-
-
-def descendant_ids(session_id: str) -> CTE:
-    """Walk from a session down over edges of every kind, itself included.
-
-    Args:
-        session_id: Where to start.
-
-    Returns:
-        A recursive CTE with the column ``id``.
-    """
-    start = select(HermesSession.id.label("id")).where(HermesSession.id == session_id)
-    walk = start.cte("descendants", recursive=True)
-    child = aliased(HermesSession)
-    return walk.union(select(child.id).select_from(walk).join(child, child.parent_session_id == walk.c.id))
-
-
-def continuations(session_id: str) -> Select[*tuple[Any, ...]]:
-    """Select the compression chain below a session: ``id, parent_id, newest, has_messages``.
-
-    Args:
-        session_id: Where to start; not part of the result.
-    """
-    start = select(HermesSession.id.label("id")).where(HermesSession.id == session_id)
-    walk = start.cte("chain", recursive=True)
-    child, parent = aliased(HermesSession), aliased(HermesSession)
-    walk = walk.union(
-        select(child.id)
+        select(walk.c.origin, _parent.c.id)
         .select_from(walk)
-        .join(parent, parent.id == walk.c.id)
-        .join(child, and_(child.parent_session_id == parent.id, child.id != parent.id))
-        .where(parent.end_reason == "compression", edge_kind(child, parent) == "compression")
-    )
-    member = aliased(HermesSession)
-    newest = select(func.max(Message.timestamp)).where(Message.session_id == member.id).scalar_subquery()
-    return (
-        select(
-            member.id,
-            member.parent_session_id.label("parent_id"),
-            func.coalesce(newest, member.started_at).label("newest"),
-            newest.is_not(None).label("has_messages"),
-        )
-        .join(walk, walk.c.id == member.id)
-        .where(member.id != session_id)
+        .join(_child, _child.c.id == walk.c.id)
+        .join(_parent, _parent.c.id == _child.c.parent_session_id)
     )
 
 
-def choose_tip(session_id: str, rows: Sequence[Any]) -> str:
-    """Follow a compression chain to its end; at a fork, towards the freshest messages.
+def descendants(ids: Ids) -> CTE:
+    """Walk down over edges of every kind, the sessions themselves included.
+
+    Args:
+        ids: Where to start.
+    """
+    walk = _start("descendants", ids)
+    return walk.union(
+        select(walk.c.origin, _child.c.id).select_from(walk).join(_child, _child.c.parent_session_id == walk.c.id)
+    )
+
+
+def continuations(ids: Ids) -> CTE:
+    """Walk down over compression edges, the sessions themselves included: the members of a conversation below them.
+
+    Args:
+        ids: Where to start.
+    """
+    walk = _start("continuations", ids)
+    return walk.union(
+        select(walk.c.origin, _edge.c.session_id)
+        .select_from(walk)
+        .join(_edge, _edge.c.parent_id == walk.c.id)
+        .where(_edge.c.kind == "compression")
+    )
+
+
+def chain_upward(ids: Ids) -> Select[Any]:
+    """Select ``id`` and ``continues`` of sessions and of all that they continue.
+
+    ``continues`` is the parent over a compression edge; NULL at the head of a conversation. `top` reads it.
+
+    Args:
+        ids: Where to start.
+    """
+    first = select(EDGES.c.session_id.label("id"), _continues(EDGES)).where(among(EDGES.c.session_id, ids))
+    walk = first.cte("chain", recursive=True)
+    walk = walk.union(
+        select(_edge.c.session_id, _continues(_edge))
+        .select_from(walk)
+        .join(_edge, _edge.c.session_id == walk.c.continues)
+    )
+    return select(walk.c.id, walk.c.continues)
+
+
+def top(session_id: str, parents: Mapping[str, str | None]) -> str:
+    """Follow parents to the top; of a ring, which has none, the smallest id stands for it.
 
     Args:
         session_id: Where to start.
-        rows: What `continuations` found.
-
-    Returns:
-        The tip's id; the session itself when it was never continued.
+        parents: Session id to its parent's.
     """
-    children: dict[str, list[Any]] = {}
-    for row in rows:
-        children.setdefault(row.parent_id, []).append(row)
-    freshest: dict[str, tuple[bool, float, str]] = {}
-    order = [session_id]
-    for member in order:  # grows while it is walked; ids are unique in the rows, so a cycle cannot return
-        order.extend(row.id for row in children.get(member, ()) if row.id not in order)
-    own = {row.id: (bool(row.has_messages), _number(row.newest), str(row.id)) for row in rows}
-    for member in reversed(order):
-        below = [freshest[row.id] for row in children.get(member, ()) if row.id in freshest]
-        freshest[member] = max([own.get(member, (False, 0.0, member)), *below])
-    tip, seen = session_id, {session_id}
-    while candidates := [row.id for row in children.get(tip, ()) if row.id not in seen]:
-        tip = max(candidates, key=lambda candidate: (freshest[candidate], candidate))
-        seen.add(tip)
-    return tip
+    seen: dict[str, None] = {}
+    current: str | None = session_id
+    while current is not None and current in parents and current not in seen:
+        seen[current] = None
+        last, current = current, parents[current]
+    if current is None or current not in seen:
+        return last if seen else session_id
+    line = list(seen)
+    return min(line[line.index(current) :], key=_bytes)
+
+
+def _start(name: str, ids: Ids) -> CTE:
+    start = select(SESSIONS.c.id.label("origin"), SESSIONS.c.id.label("id"))
+    return start.where(among(SESSIONS.c.id, ids)).cte(name, recursive=True)
+
+
+def _continues(edge: Any) -> ColumnElement[str | None]:
+    return case((edge.c.kind == "compression", edge.c.parent_id)).label("continues")
+
+
+def _bytes(id_: str) -> bytes:
+    return id_.encode(errors="surrogatepass")
 
 
 class LineageRepository:
-    """Questions about one session's relatives."""
+    """Questions about sessions' relatives."""
 
     def __init__(self, scope: Scope) -> None:
         self._scope = scope
@@ -215,32 +151,119 @@ class LineageRepository:
         Raises:
             NotFoundError: There is no such session.
         """
-        with self._scope.reading() as session:
-            return _kind(session, session_id)
+        return cast("Kind", self._one(session_id, EDGES.c.kind))
 
     def root(self, session_id: str) -> str:
-        """The oldest ancestor there is; the session itself when it has none.
+        """The topmost ancestor there is, over edges of every kind; the session itself when it has none.
 
         Args:
             session_id: The session.
 
+        Returns:
+            Its id; of a ring the smallest one in it.
+
         Raises:
             NotFoundError: There is no such session.
         """
-        return (self.ancestors(session_id) or [session_id])[-1]
+        return str(self._one(session_id, LINEAGE.c.root_id))
+
+    def conversation_root(self, session_id: str) -> str:
+        """The session that began a session's conversation, over compression edges only.
+
+        Args:
+            session_id: The session.
+
+        Returns:
+            Its id; of a ring the smallest one in it.
+
+        Raises:
+            NotFoundError: There is no such session.
+        """
+        return self.conversation_roots([session_id])[session_id]
+
+    def conversation_roots(self, session_ids: Collection[str]) -> dict[str, str]:
+        """The same for many sessions, with one statement.
+
+        Args:
+            session_ids: The sessions.
+
+        Raises:
+            NotFoundError: One of them does not exist.
+        """
+        with self._scope.reading() as session:
+            rows = session.execute(chain_upward(session_ids)).all()
+        parents: dict[str, str | None] = {row.id: row.continues for row in rows}
+        _require(session_ids, parents)
+        return {one: top(one, parents) for one in session_ids}
 
     def tip(self, session_id: str) -> str:
         """Where a session's conversation goes on, over compression edges.
 
+        Where a session was continued several times, it goes on where the freshest messages are.
+
+        Args:
+            session_id: The session.
+
+        Returns:
+            The tip's id; the session itself when it was never continued.
+
+        Raises:
+            NotFoundError: There is no such session.
+        """
+        return str(self._one(session_id, LINEAGE.c.tip_id))
+
+    def tips(self, session_ids: Collection[str]) -> dict[str, str]:
+        """The same for many sessions, with one statement.
+
+        Args:
+            session_ids: The sessions.
+
+        Raises:
+            NotFoundError: One of them does not exist.
+        """
+        statement = select(LINEAGE.c.session_id, LINEAGE.c.tip_id).where(among(LINEAGE.c.session_id, session_ids))
+        with self._scope.reading() as session:
+            found = {str(row[0]): str(row[1]) for row in session.execute(statement)}
+        _require(session_ids, found)
+        return found
+
+    def resume_target(self, session_id: str) -> str:
+        """The session to go on with when somebody resumes this one: its tip.
+
+        A session that was never compressed is resumed itself, whatever branches, resets or delegates it has.
+
         Args:
             session_id: The session.
 
         Raises:
             NotFoundError: There is no such session.
         """
+        return self.tip(session_id)
+
+    def chain(self, session_id: str) -> list[str]:
+        """All members of a session's conversation, parents first; the same whichever member is named.
+
+        Args:
+            session_id: The session.
+
+        Raises:
+            NotFoundError: There is no such session.
+        """
+        head = self.conversation_root(session_id)
+        walk = continuations(head)
+        statement = select(SESSIONS.c.id, SESSIONS.c.parent_session_id).join(walk, walk.c.id == SESSIONS.c.id)
         with self._scope.reading() as session:
-            _kind(session, session_id)
-            return choose_tip(session_id, session.execute(continuations(session_id)).all())
+            rows = session.execute(statement.order_by(SESSIONS.c.id)).all()
+        below: dict[str | None, list[str]] = {}
+        for id_, parent_id in rows:
+            below.setdefault(parent_id, []).append(str(id_))
+        line = {head: None}
+        waiting = [head]
+        while waiting:
+            fresh = [one for one in below.get(waiting.pop(0), ()) if one not in line]
+            line |= dict.fromkeys(fresh)
+            waiting += fresh
+        return list(line)
 
     def ancestors(self, session_id: str) -> list[str]:
         """All ancestors, from the parent up to the root.
@@ -251,18 +274,17 @@ class LineageRepository:
         Raises:
             NotFoundError: There is no such session.
         """
+        walk = ancestors(session_id)
+        statement = select(SESSIONS.c.id, SESSIONS.c.parent_session_id).join(walk, walk.c.id == SESSIONS.c.id)
         with self._scope.reading() as session:
-            _kind(session, session_id)
-            walk = ancestor_ids(session_id)
-            rows = session.execute(
-                select(HermesSession.id, HermesSession.parent_session_id).join(walk, walk.c.id == HermesSession.id)
-            ).all()
-        parents = {str(row[0]): row[1] for row in rows}
-        line, current = [], parents.get(session_id)
+            parents = {str(row[0]): row[1] for row in session.execute(statement)}
+        _require([session_id], parents)
+        line: dict[str, None] = {}
+        current = parents[session_id]
         while current in parents and current != session_id and current not in line:
-            line.append(str(current))
+            line[current] = None
             current = parents[current]
-        return line
+        return list(line)
 
     def descendants(self, session_id: str) -> list[str]:
         """All sessions below, over edges of every kind, in the order of their ids.
@@ -273,10 +295,11 @@ class LineageRepository:
         Raises:
             NotFoundError: There is no such session.
         """
+        walk = descendants(session_id)
         with self._scope.reading() as session:
-            _kind(session, session_id)
-            walk = descendant_ids(session_id)
-            return list(session.scalars(select(walk.c.id).where(walk.c.id != session_id).order_by(walk.c.id)))
+            found = [str(id_) for id_ in session.scalars(select(walk.c.id).order_by(walk.c.id))]
+        _require([session_id], found)
+        return [one for one in found if one != session_id]
 
     def children(self, session_id: str) -> dict[str, Kind]:
         """Direct children and what each is, in the order of their ids.
@@ -287,21 +310,137 @@ class LineageRepository:
         Raises:
             NotFoundError: There is no such session.
         """
+        below = select(EDGES.c.session_id, EDGES.c.kind).where(
+            EDGES.c.parent_id == session_id, EDGES.c.session_id != session_id
+        )
         with self._scope.reading() as session:
-            _kind(session, session_id)
-            below = kinds().subquery()
-            rows = session.execute(
-                select(below.c.id, below.c.kind).where(below.c.parent_id == session_id).order_by(below.c.id)
-            ).all()
-            return {str(row[0]): cast("Kind", row[1]) for row in rows}
+            found = session.scalars(select(SESSIONS.c.id).where(SESSIONS.c.id == session_id)).all()
+            _require([session_id], found)
+            rows = session.execute(below.order_by(EDGES.c.session_id)).all()
+        return {str(id_): cast("Kind", kind) for id_, kind in rows}
+
+    def tree(self, session_id: str) -> LineageNode:
+        """A session with all that descends from it.
+
+        Args:
+            session_id: The session at the top; `root` finds the one above all.
+
+        Raises:
+            NotFoundError: There is no such session.
+        """
+        with self._scope.reading() as session:
+            return _tree(session, session_id)
+
+    def check(self) -> LineageReport:
+        """Look through the whole file for what is odd about its lineage."""
+        with self._scope.reading() as session:
+            return _check(session)
+
+    def _one(self, session_id: str, column: ColumnElement[Any]) -> Any:
+        key = cast("Any", column).table.c.session_id
+        with self._scope.reading() as session:
+            found = session.execute(select(column).where(key == session_id)).first()
+        if found is None:
+            raise no_such_session(session_id)
+        return found[0]
 
 
-def _kind(session: Session, session_id: str) -> Kind:
-    row = session.execute(kinds([session_id])).first()
-    if row is None:
-        raise no_such_session(session_id)
-    return cast("Kind", row.kind)
+def _require(session_ids: Iterable[str], found: Collection[str]) -> None:
+    for one in session_ids:
+        if one not in found:
+            raise no_such_session(one)
 
 
-def _number(value: Any) -> float:
-    return float(value) if isinstance(value, int | float) else 0.0
+def _tree(session: Session, session_id: str) -> LineageNode:
+    walk = descendants(session_id)
+    live = select(func.count()).where(MESSAGES.c.session_id == s.c.id, func.coalesce(MESSAGES.c.active, 1) == 1)
+    rows = session.execute(
+        select(
+            s.c.id,
+            s.c.parent_session_id,
+            s.c.source,
+            s.c.title,
+            s.c.started_at,
+            s.c.end_reason,
+            EDGES.c.kind,
+            literal_column(ACTIVITY).label("activity"),
+            live.scalar_subquery().label("messages"),
+        )
+        .join(walk, walk.c.id == s.c.id)
+        .join(EDGES, EDGES.c.session_id == s.c.id)
+    ).all()
+    by_id = {str(row.id): row for row in rows}
+    _require([session_id], by_id)
+    heads = [id_ for id_, row in by_id.items() if id_ == session_id or row.kind != "compression"]
+    tips = set(session.scalars(select(LINEAGE.c.tip_id).where(among(LINEAGE.c.session_id, heads))))
+    below: dict[str, list[str]] = {}
+    for id_, row in by_id.items():
+        if id_ not in {session_id, row.parent_session_id}:
+            below.setdefault(row.parent_session_id, []).append(id_)
+    order = [session_id]
+    for one in order:
+        order.extend(below.get(one, ()))
+    nodes: dict[str, LineageNode] = {}
+    for id_ in reversed(order):
+        children = [nodes[child] for child in below.get(id_, ())]
+        children.sort(key=lambda node: (node.started or 0.0, node.id))
+        nodes[id_] = _node(by_id[id_], id_ in tips, tuple(children))
+    return nodes[session_id]
+
+
+def _node(row: Any, is_tip: bool, children: tuple[LineageNode, ...]) -> LineageNode:
+    problems = Problems()
+    return LineageNode(
+        id=str(row.id),
+        kind=cast("Kind", row.kind),
+        source=read_text(row.source, "source", problems),
+        title=read_text(row.title, "title", problems),
+        started=read_timestamp(row.started_at, "started_at", problems),
+        last_activity=row.activity or None,
+        end_reason=read_text(row.end_reason, "end_reason", problems),
+        message_count=row.messages,
+        is_tip=is_tip,
+        children=children,
+    )
+
+
+def _check(session: Session) -> LineageReport:
+    rows = session.execute(
+        select(EDGES.c.session_id, EDGES.c.parent_id, EDGES.c.kind, SESSIONS.c.end_reason)
+        .join(SESSIONS, SESSIONS.c.id == EDGES.c.session_id)
+        .order_by(EDGES.c.session_id)
+    ).all()
+    parents = {str(row.session_id): row.parent_id for row in rows}
+    continued: dict[str, list[str]] = {}
+    for row in rows:
+        if row.kind == "compression":
+            continued.setdefault(row.parent_id, []).append(str(row.session_id))
+    orphans = select(MESSAGES.c.id).where(MESSAGES.c.session_id.not_in(select(SESSIONS.c.id))).order_by(MESSAGES.c.id)
+    missing = {one: parent for one, parent in parents.items() if parent is not None and parent not in parents}
+    return LineageReport(
+        cycles=tuple(_rings(parents)),
+        missing_parents=missing,
+        forks={parent: tuple(several) for parent, several in continued.items() if len(several) > 1},
+        unfinished=tuple(
+            str(row.session_id) for row in rows if row.end_reason == "compression" and row.session_id not in continued
+        ),
+        orphaned_messages=tuple(session.scalars(orphans)),
+    )
+
+
+def _rings(parents: Mapping[str, str | None]) -> list[tuple[str, ...]]:
+    """Find each ring once, beginning with its smallest id; a session that is its own parent is one, too."""
+    rings: list[tuple[str, ...]] = []
+    done: set[str] = set()
+    for start in parents:
+        line: dict[str, int] = {}
+        current: str | None = start
+        while current is not None and current in parents and current not in done and current not in line:
+            line[current] = len(line)
+            current = parents[current]
+        if current in line:
+            ring = list(line)[line[current] :]
+            first = ring.index(min(ring, key=_bytes))
+            rings.append(tuple(ring[first:] + ring[:first]))
+        done.update(line)
+    return rings

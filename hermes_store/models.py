@@ -33,8 +33,10 @@ from sqlalchemy import (
     text,
 )
 from sqlalchemy.ext.hybrid import hybrid_property
-from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column, relationship
+from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column, object_session, relationship
 from sqlalchemy.types import REAL, TypeEngine
+
+from hermes_store.edges import EDGES
 
 #: The Hermes schema that these classes describe, as ``schema_version`` stores it.
 SCHEMA_VERSION = 31
@@ -272,6 +274,22 @@ class HermesSession(Base):
         back_populates="session", lazy="select", passive_deletes="all"
     )
     prompt: Mapped[SystemPrompt | None] = relationship(lazy="select")
+
+    @hybrid_property
+    def kind(self) -> str | None:
+        """What the session is to its parent: root, branch, compression, reset, delegate or tool.
+
+        Read-only, and asked of the file each time. The connection must have the view ``hs_session_edges``: those of this
+        package do, and so does an upgraded file itself. None for an object that is in no file.
+        """
+        session = object_session(self)
+        return None if session is None else session.scalar(select(EDGES.c.kind).where(EDGES.c.session_id == self.id))
+
+    @kind.inplace.expression
+    @classmethod
+    def _kind_expression(cls) -> ColumnElement[str]:
+        kind = select(EDGES.c.kind).where(EDGES.c.session_id == cls.id)
+        return kind.correlate_except(EDGES).scalar_subquery()
 
     @hybrid_property
     def system_prompt(self) -> str | None:

@@ -7,6 +7,7 @@ or replaced text, and the row is shown all the same.
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Literal
@@ -116,14 +117,17 @@ class SessionSummary:
         source: The head's platform.
         title: The tip's title, else the head's.
         model: The tip's model.
+        cwd: The tip's working directory.
+        session_key: The tip's chat.
         started: When the head started, epoch seconds.
-        last_activity: The newest message of any member, else the latest start, epoch seconds.
+        last_activity: The latest of any member: its messages, its start, or as Hermes noted it, epoch seconds.
         end_reason: Why the tip ended; None while it is open.
-        message_count: Live messages of the tip, as counted by the writers.
+        message_count: Live messages of all members; one that a continuation took along counts once.
+        tool_call_count: Tool calls of all members, as counted by the writers, without those of copies.
         archived: Put away by the user or by age.
         pinned: Kept at the top.
         hidden: Not to be listed.
-        preview: The beginning of the head's first user message, at most 63 characters, on one line.
+        preview: The beginning of the tip's first user message, else of the head's: at most 63 characters, on one line.
         problems: What was wrong with the rows' cells.
     """
 
@@ -133,10 +137,13 @@ class SessionSummary:
     source: str | None
     title: str | None
     model: str | None
+    cwd: str | None
+    session_key: str | None
     started: float | None
     last_activity: float | None
     end_reason: str | None
-    message_count: int | None
+    message_count: int
+    tool_call_count: int
     archived: bool
     pinned: bool
     hidden: bool
@@ -152,6 +159,78 @@ class SessionSummary:
     def last_activity_at(self) -> datetime | None:
         """The last activity, aware, in UTC."""
         return aware(self.last_activity)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LineageNode:
+    """One session in a tree.
+
+    Attributes:
+        id: The session's id.
+        kind: What it is to its parent.
+        source: Its platform.
+        title: Its title.
+        started: When it started, epoch seconds.
+        last_activity: Its last activity, epoch seconds: of its messages, of its start, or as Hermes noted it.
+        end_reason: Why it ended; None while it is open.
+        message_count: Its live messages, counted.
+        is_tip: The conversation it is a member of goes on here.
+        children: The sessions below it, in the order of their start.
+    """
+
+    id: str
+    kind: Kind
+    source: str | None
+    title: str | None
+    started: float | None
+    last_activity: float | None
+    end_reason: str | None
+    message_count: int
+    is_tip: bool
+    children: tuple[LineageNode, ...] = ()
+
+    @property
+    def started_at(self) -> datetime | None:
+        """When it started, aware, in UTC."""
+        return aware(self.started)
+
+    @property
+    def last_activity_at(self) -> datetime | None:
+        """Its last activity, aware, in UTC."""
+        return aware(self.last_activity)
+
+    def walk(self) -> Iterator[tuple[int, LineageNode]]:
+        """Give the node and all below it with their depth, parents first, without recursion."""
+        waiting = [(0, self)]
+        while waiting:
+            depth, node = waiting.pop()
+            yield depth, node
+            waiting.extend((depth + 1, child) for child in reversed(node.children))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LineageReport:
+    """What is odd about a file's lineage; nothing of it stops a walk or a listing.
+
+    Attributes:
+        cycles: Sessions that are their own ancestors, ring by ring.
+        missing_parents: Session id to the parent it names, which does not exist.
+        forks: Parent id to its continuations, where there are several.
+        unfinished: Sessions that ended by compression and were never continued.
+        orphaned_messages: Ids of messages whose session does not exist.
+    """
+
+    cycles: tuple[tuple[str, ...], ...]
+    missing_parents: Mapping[str, str]
+    forks: Mapping[str, tuple[str, ...]]
+    unfinished: tuple[str, ...]
+    orphaned_messages: tuple[int, ...]
+
+    @property
+    def is_clean(self) -> bool:
+        """Nothing is odd."""
+        found = (self.cycles, self.missing_parents, self.forks, self.unfinished, self.orphaned_messages)
+        return not any(found)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -49,7 +49,7 @@ from hermes_store.sqlite.gaps import incomplete_indexes
 from hermes_store.sqlite.readonly import Reader, explain_open_error, open_reader, require_file
 from hermes_store.sqlite.shape import Shape, inspect
 from hermes_store.sqlite.temporary import temporary_objects
-from hermes_store.sqlite.views import fit_connection, shadow_views
+from hermes_store.sqlite.views import fit_connection, make_lineage_views, shadow_views
 from hermes_store.sqlite.vocabulary import make_vocabulary
 from hermes_store.target import resolve_target
 
@@ -401,6 +401,7 @@ def bind(session: Session) -> UnitOfWork:
         for statement in shadow_views(shape, Base.metadata).values():
             connection.exec_driver_sql(statement.replace("CREATE TEMP VIEW", "CREATE TEMP VIEW IF NOT EXISTS", 1))
         make_vocabulary(driver)
+        make_lineage_views(driver)
     return UnitOfWork(session, shape)
 
 

@@ -247,7 +247,8 @@ def bookkeeping(release: str, before: Contents) -> Contents:
 def own_rows(before: Contents) -> Contents:
     """What ``open --write`` adds, and with it the counter of message ids."""
     counted = any(row[0] == b"messages" for row in before[("rows", "sqlite_sequence")])
-    return {
+    noted = {("rows", "hs_session_activity"): (0, 1)} if ("rows", "hs_session_activity") in before else {}
+    return noted | {
         ("rows", "sessions"): (0, 1),
         ("rows", "messages"): (0, 3),
         ("rows", "sqlite_sequence"): (int(counted), 1),

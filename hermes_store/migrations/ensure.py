@@ -23,6 +23,9 @@ from hermes_store.migrations.report import UpgradeReport
 from hermes_store.migrations.schema_edits import plain_renames
 from hermes_store.sqlite.views import quoted
 
+#: What our own names begin with; whatever has such a name makes room for us.
+_OURS = ("hs_", "ix_hs_")
+
 
 def tables(creates: Mapping[str, str]) -> None:
     """Create the tables that are missing, and complete those that lack columns.
@@ -74,13 +77,26 @@ def triggers(creates: Mapping[str, str]) -> None:
     Args:
         creates: Trigger name to its CREATE text.
     """
-    for name, create in creates.items():
-        stored = _stored("trigger", name)
-        if stored == create:
-            continue
-        if stored is not None:
-            op.get_bind().exec_driver_sql(f"DROP TRIGGER {quoted(name)}")
+    exactly("trigger", creates)
+
+
+def exactly(kind: str, creates: Mapping[str, str]) -> bool:
+    """Give objects of a kind exactly these texts; one that has another is dropped first.
+
+    Args:
+        kind: ``trigger`` or ``view``; of ours, whose names say so by their prefix, also ``table`` or ``index``.
+        creates: Name to its CREATE text.
+
+    Returns:
+        Whether there was anything to do.
+    """
+    wrong = {name: create for name, create in creates.items() if _stored(kind, name) != create}
+    for name, create in wrong.items():
+        for other in ("table", "view", "index", "trigger") if name.startswith(_OURS) else (kind,):
+            if _stored(other, name) is not None:
+                op.get_bind().exec_driver_sql(f"DROP {other} {quoted(name)}")
         op.get_bind().exec_driver_sql(create)
+    return bool(wrong)
 
 
 def primary_key(table: str, key: Sequence[str], create: str, *, order_by: str) -> None:

@@ -29,6 +29,7 @@ from hermes_store.migrations.segments import (
 from hermes_store.migrations.steps import id_ranges, inspect_now, read_value, step, writing
 from hermes_store.migrations.text_fill import TextWork, is_text_pending
 from hermes_store.sqlite import shape as keys
+from hermes_store.sqlite.activity import activity_fault, is_wrong, refill
 from hermes_store.sqlite.capabilities import probe
 from hermes_store.sqlite.damage import INDEX_PARTS, first_damage, is_damage, lacks_parts
 from hermes_store.sqlite.engine import BEGIN_OPTION
@@ -114,6 +115,7 @@ class PendingWork:
                 left.append(self._fill_indexes(writer))
                 finish_merging(self.engine, writer, self.progress, *_NAMES)
             left.append(self.decoding.run(writer))
+            self._mend_activity(writer)
             self._empty_trash(writer)
         return [problem for problem in left if problem is not None]
 
@@ -233,6 +235,12 @@ class PendingWork:
             position, weight = upper, steps.paced(weight, clock.held)
             self.progress(Progress("index", position, high, f"gap in {fill.name}"))
 
+    def _mend_activity(self, writer: Connection) -> None:
+        """Work the sessions' bounds out anew if sessions were written while the triggers were off."""
+        if _is_activity_wrong(self.engine):
+            with step(writer):
+                refill(writer)
+
     def _empty_trash(self, writer: Connection) -> None:
         """Empty the retired tables in steps, then drop them; their pages become free pages of the file."""
         for name in inspect_now(self.engine).trash:
@@ -269,7 +277,7 @@ def is_pending(engine: Engine, *, thorough: bool) -> bool:
     shape = inspect_now(engine)
     if not shape.uids_filled or shape.trash or (thorough and read_value(engine, _LACKS_UID)):
         return True
-    if is_text_pending(engine, thorough=thorough):
+    if is_text_pending(engine, thorough=thorough) or (thorough and _is_activity_wrong(engine)):
         return True
     if not _fillable(engine):
         return False
@@ -302,6 +310,11 @@ def detach_damaged(engine: Engine) -> None:
         return
     with engine.connect().execution_options(**{BEGIN_OPTION: "immediate"}) as connection, connection.begin():
         set_marker(connection, keys.STALE_KEY, 1)
+
+
+def _is_activity_wrong(engine: Engine) -> bool:
+    with engine.connect() as reader:
+        return activity_fault(inspect(reader)) is None and is_wrong(reader)
 
 
 def _fillable(engine: Engine) -> bool:

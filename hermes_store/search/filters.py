@@ -155,25 +155,34 @@ def make_filters(
     if timeout is not None and not (_is_number(timeout) and timeout > 0):
         raise ValueError("timeout must be a positive number of seconds, or None")
     return Filters(
-        roles=_names("roles", roles),
-        sources=_names("sources", sources),
-        exclude_sources=_names("exclude_sources", exclude_sources),
-        session_ids=_names("session_ids", session_ids),
-        after=_moment("after", after, now),
-        before=_moment("before", before, now),
+        roles=read_names("roles", roles),
+        sources=read_names("sources", sources),
+        exclude_sources=read_names("exclude_sources", exclude_sources),
+        session_ids=read_names("session_ids", session_ids),
+        after=read_moment("after", after, now),
+        before=read_moment("before", before, now),
         sort=cast("Sort", sort),
-        limit=_count("limit", limit),
-        offset=_count("offset", offset),
-        include_inactive=_flag("include_inactive", include_inactive),
-        include_archived=_flag("include_archived", include_archived),
-        include_hidden=_flag("include_hidden", include_hidden),
-        titles=_flag("titles", titles),
-        context=_flag("context", context),
+        limit=read_count("limit", limit),
+        offset=read_count("offset", offset),
+        include_inactive=read_flag("include_inactive", include_inactive),
+        include_archived=read_flag("include_archived", include_archived),
+        include_hidden=read_flag("include_hidden", include_hidden),
+        titles=read_flag("titles", titles),
+        context=read_flag("context", context),
         timeout=None if timeout is None else float(timeout),
     )
 
 
-def _names(name: str, given: object) -> tuple[str, ...] | None:
+def read_names(name: str, given: object) -> tuple[str, ...] | None:
+    """Check a list of strings.
+
+    Args:
+        name: The parameter, for the message.
+        given: Its value; None is no restriction.
+
+    Raises:
+        ValueError: It is something else.
+    """
     if given is None:
         return None
     if isinstance(given, str | bytes) or not isinstance(given, Iterable):
@@ -189,19 +198,50 @@ def _names(name: str, given: object) -> tuple[str, ...] | None:
     return names
 
 
-def _count(name: str, given: object) -> int:
+def read_count(name: str, given: object) -> int:
+    """Check a number of things.
+
+    Args:
+        name: The parameter, for the message.
+        given: Its value.
+
+    Raises:
+        ValueError: It is no whole number, or negative.
+    """
     if isinstance(given, bool) or not isinstance(given, int) or given < 0:
         raise ValueError(f"{name} must be a whole number, 0 or more")
     return given
 
 
-def _flag(name: str, given: object) -> bool:
+def read_flag(name: str, given: object) -> bool:
+    """Check a flag.
+
+    Args:
+        name: The parameter, for the message.
+        given: Its value.
+
+    Raises:
+        ValueError: It is neither True nor False.
+    """
     if not isinstance(given, bool):
         raise ValueError(f"{name} must be True or False")  # noqa: TRY004 - documented
     return given
 
 
-def _moment(name: str, given: object, now: float) -> float | None:
+def read_moment(name: str, given: object, now: float) -> float | None:
+    """Check a moment.
+
+    Args:
+        name: The parameter, for the message.
+        given: Its value; None is no restriction.
+        now: What relative moments count from, epoch seconds.
+
+    Returns:
+        Epoch seconds.
+
+    Raises:
+        ValueError: It is no moment.
+    """
     if given is None:
         return None
     if _is_number(given):

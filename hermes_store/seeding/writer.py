@@ -17,6 +17,7 @@ from sqlalchemy import Connection, Engine
 
 from hermes_store.seeding.conversations import Row, SeedSession
 from hermes_store.seeding.needles import Planter
+from hermes_store.sqlite.activity import activity_fault, refill
 from hermes_store.sqlite.decoded import ENCODED, TEXT_QUEUE, drain, text_index_fault
 from hermes_store.sqlite.engine import BEGIN_OPTION
 from hermes_store.sqlite.shape import Layout, Shape, inspect
@@ -71,6 +72,7 @@ class CorpusWriter:
                 self._progress("indexing", 0, 0)
             _fill_search_indexes(connection, shape)
             _index_decoded_texts(connection, shape)
+            _note_activity(connection, shape)
             self.indexing_seconds = time.perf_counter() - started
 
     def _write_rows(
@@ -176,6 +178,12 @@ def _bare_tables(connection: Connection, shape: Shape) -> Iterator[None]:
         for _, _, sql in [one for one in taken if one[0] == kind]:
             with connection.begin():
                 connection.exec_driver_sql(sql)
+
+
+def _note_activity(connection: Connection, shape: Shape) -> None:
+    if activity_fault(shape) is None:
+        with connection.begin():
+            refill(connection)
 
 
 def _index_decoded_texts(connection: Connection, shape: Shape) -> None:

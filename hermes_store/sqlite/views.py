@@ -16,6 +16,7 @@ from typing import Any, cast
 from sqlalchemy import Connection, MetaData, Table
 from sqlalchemy.schema import DefaultClause
 
+from hermes_store.edges import lineage_views
 from hermes_store.sqlite.shape import ColumnShape, Shape, inspect
 from hermes_store.sqlite.temporary import temporary_objects
 from hermes_store.sqlite.vocabulary import make_vocabulary
@@ -47,12 +48,22 @@ def fit_connection(connection: Connection, metadata: MetaData) -> Shape:
         with temporary_objects(raw):
             if _COOKIE not in info:
                 make_vocabulary(raw)
+                make_lineage_views(raw)
             for name in info.pop(_VIEWS, ()):
                 raw.execute(f"DROP VIEW IF EXISTS temp.{quoted(name)}")
             for statement in statements.values():
                 raw.execute(statement)
         info.update({_COOKIE: shape.schema_cookie, _SHAPE: shape, _VIEWS: tuple(statements)})
     return cast("Shape", info[_SHAPE])
+
+
+def current_shape(connection: Connection) -> Shape:
+    """Look at the file inside a transaction; only at what may have changed since the connection was fitted.
+
+    Args:
+        connection: A connection, fitted or not.
+    """
+    return inspect(connection, connection.info.get(_SHAPE))
 
 
 def shadow_views(shape: Shape, metadata: MetaData) -> dict[str, str]:
@@ -74,6 +85,16 @@ def shadow_views(shape: Shape, metadata: MetaData) -> dict[str, str]:
         elif missing := [column.name for column in table.columns if column.name not in live]:
             statements[table.name] = _completed(table, live, missing)
     return statements
+
+
+def make_lineage_views(driver_connection: Any) -> None:
+    """Make the views of `hermes_store.edges` on a connection, if they are not there.
+
+    Args:
+        driver_connection: The driver's connection.
+    """
+    for name, select in lineage_views().items():
+        driver_connection.execute(f"CREATE TEMP VIEW IF NOT EXISTS {quoted(name)} AS {select}")
 
 
 def quoted(name: str) -> str:

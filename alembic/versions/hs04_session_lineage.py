@@ -1,0 +1,221 @@
+"""Lineage for outside readers, and which sessions are the freshest (ours).
+
+Two views say what each session is to its parent, and where that leads: ``hs_session_edges`` (``session_id``,
+``parent_id``, ``kind``) and ``hs_session_lineage``, which adds ``root_id``, ``tip_id`` and ``depth``. Both read nothing
+but Hermes's tables; ask them for single sessions (``WHERE session_id = …``): each row of the second walks its tree.
+
+The table ``hs_session_activity`` holds a bound on each session's last activity, so that a listing starts with the
+freshest. Its triggers run in every program that writes the file, so they must not be able to fail: no index, no JSON,
+no constraint, and no conflict that the OR clause of an outer INSERT could turn against its writer.
+"""
+
+from __future__ import annotations
+
+from alembic import op
+
+from hermes_store.migrations import ensure
+from hermes_store.sqlite.activity import refill
+
+revision = "hs04"
+down_revision = "hs03"
+branch_labels = None
+depends_on = None
+
+TABLES = {
+    "hs_session_activity": "CREATE TABLE hs_session_activity (session_id TEXT PRIMARY KEY, quarter INTEGER)",
+}
+
+INDEXES = {
+    "ix_hs_session_activity_quarter": """CREATE INDEX ix_hs_session_activity_quarter
+    ON hs_session_activity (quarter DESC, session_id)""",
+}
+
+TRIGGERS = {
+    "hs_activity_session_insert": """CREATE TRIGGER hs_activity_session_insert AFTER INSERT ON sessions
+BEGIN
+    INSERT INTO hs_session_activity (session_id, quarter)
+    SELECT new.id, 0 WHERE NOT EXISTS (SELECT 1 FROM hs_session_activity WHERE session_id = new.id);
+    UPDATE hs_session_activity SET quarter = CAST(new.started_at / 900 AS INTEGER) + 1
+    WHERE session_id = new.id AND new.started_at BETWEEN 86400 AND 7258118400
+      AND quarter < CAST(new.started_at / 900 AS INTEGER) + 1;
+    UPDATE hs_session_activity SET quarter = CAST(new.last_activity_at / 900 AS INTEGER) + 1
+    WHERE session_id = new.id AND new.last_activity_at BETWEEN 86400 AND 7258118400
+      AND quarter < CAST(new.last_activity_at / 900 AS INTEGER) + 1;
+    UPDATE hs_session_activity SET quarter = max(quarter, (
+        SELECT CAST(timestamp / 900 AS INTEGER) + 1 FROM messages
+        WHERE session_id = new.id AND timestamp BETWEEN 86400 AND 7258118400 ORDER BY timestamp DESC LIMIT 1))
+    WHERE session_id = new.id AND EXISTS (
+        SELECT 1 FROM messages WHERE session_id = new.id AND timestamp BETWEEN 86400 AND 7258118400);
+END""",
+    "hs_activity_session_update": """CREATE TRIGGER hs_activity_session_update AFTER UPDATE OF started_at, last_activity_at ON sessions
+BEGIN
+    UPDATE hs_session_activity SET quarter = CAST(new.started_at / 900 AS INTEGER) + 1
+    WHERE session_id = new.id AND new.started_at BETWEEN 86400 AND 7258118400
+      AND quarter < CAST(new.started_at / 900 AS INTEGER) + 1;
+    UPDATE hs_session_activity SET quarter = CAST(new.last_activity_at / 900 AS INTEGER) + 1
+    WHERE session_id = new.id AND new.last_activity_at BETWEEN 86400 AND 7258118400
+      AND quarter < CAST(new.last_activity_at / 900 AS INTEGER) + 1;
+END""",
+    "hs_activity_session_rename": """CREATE TRIGGER hs_activity_session_rename AFTER UPDATE OF id ON sessions
+WHEN new.id IS NOT old.id
+BEGIN
+    DELETE FROM hs_session_activity WHERE session_id = old.id;
+    INSERT INTO hs_session_activity (session_id, quarter)
+    SELECT new.id, 0 WHERE NOT EXISTS (SELECT 1 FROM hs_session_activity WHERE session_id = new.id);
+    UPDATE hs_session_activity SET quarter = CAST(new.started_at / 900 AS INTEGER) + 1
+    WHERE session_id = new.id AND new.started_at BETWEEN 86400 AND 7258118400
+      AND quarter < CAST(new.started_at / 900 AS INTEGER) + 1;
+    UPDATE hs_session_activity SET quarter = CAST(new.last_activity_at / 900 AS INTEGER) + 1
+    WHERE session_id = new.id AND new.last_activity_at BETWEEN 86400 AND 7258118400
+      AND quarter < CAST(new.last_activity_at / 900 AS INTEGER) + 1;
+    UPDATE hs_session_activity SET quarter = max(quarter, (
+        SELECT CAST(timestamp / 900 AS INTEGER) + 1 FROM messages
+        WHERE session_id = new.id AND timestamp BETWEEN 86400 AND 7258118400 ORDER BY timestamp DESC LIMIT 1))
+    WHERE session_id = new.id AND EXISTS (
+        SELECT 1 FROM messages WHERE session_id = new.id AND timestamp BETWEEN 86400 AND 7258118400);
+END""",
+    "hs_activity_session_delete": """CREATE TRIGGER hs_activity_session_delete AFTER DELETE ON sessions
+BEGIN
+    DELETE FROM hs_session_activity WHERE session_id = old.id;
+END""",
+    "hs_activity_message_insert": """CREATE TRIGGER hs_activity_message_insert AFTER INSERT ON messages
+WHEN new.timestamp BETWEEN 86400 AND 7258118400
+BEGIN
+    UPDATE hs_session_activity SET quarter = CAST(new.timestamp / 900 AS INTEGER) + 1
+    WHERE session_id = new.session_id AND quarter < CAST(new.timestamp / 900 AS INTEGER) + 1;
+END""",
+    "hs_activity_message_update": """CREATE TRIGGER hs_activity_message_update AFTER UPDATE OF session_id, timestamp ON messages
+WHEN new.timestamp BETWEEN 86400 AND 7258118400
+BEGIN
+    UPDATE hs_session_activity SET quarter = CAST(new.timestamp / 900 AS INTEGER) + 1
+    WHERE session_id = new.session_id AND quarter < CAST(new.timestamp / 900 AS INTEGER) + 1;
+END""",
+}
+
+VIEWS = {
+    "hs_session_edges": """CREATE VIEW hs_session_edges AS
+SELECT c.id AS session_id, c.parent_session_id AS parent_id, CASE
+    WHEN c.parent_session_id IS NULL OR c.parent_session_id = c.id THEN
+        CASE WHEN c.delegate_from IS NOT NULL AND c.branched_from IS NULL THEN 'delegate' ELSE 'root' END
+    WHEN c.branched_from = p.id OR p.id IS NULL AND c.branched_from IS NOT NULL
+      OR p.end_reason = 'branched' AND c.started_at >= p.ended_at
+         AND c.started_at BETWEEN 86400.0 AND 7258118400.0 AND p.ended_at BETWEEN 86400.0 AND 7258118400.0 THEN 'branch'
+    WHEN c.reset_from = p.id OR p.id IS NULL AND c.reset_from IS NOT NULL
+      OR p.end_reason IN ('session_reset', 'session_switch', 'idle', 'daily', 'suspended', 'resume_pending_expired', 'new_session')
+         AND (c.chat = nullif(p.session_key, '')
+              OR c.chat IS NULL AND nullif(p.session_key, '') IS NULL AND c.started_at >= p.ended_at
+                 AND c.started_at BETWEEN 86400.0 AND 7258118400.0 AND p.ended_at BETWEEN 86400.0 AND 7258118400.0) THEN 'reset'
+    WHEN c.source = 'tool' THEN 'tool'
+    WHEN c.delegate_from = p.id OR p.id IS NULL AND c.delegate_from IS NOT NULL
+      OR c.source = 'subagent' AND c.delegate_from IS NULL THEN 'delegate'
+    WHEN p.id IS NULL THEN 'root'
+    WHEN p.end_reason = 'compression' THEN CASE
+        WHEN c.started_at >= p.ended_at - 1.0
+             AND c.started_at BETWEEN 86400.0 AND 7258118400.0 AND p.ended_at BETWEEN 86400.0 AND 7258118400.0 THEN 'compression'
+        WHEN EXISTS (
+            SELECT 1 FROM (
+    SELECT id, parent_session_id, source, title, started_at, nullif(session_key, '') AS chat,
+           json_extract(config, '$._branched_from') AS branched_from,
+           json_extract(config, '$._reset_from') AS reset_from,
+           nullif(json_extract(config, '$._delegate_from'), '__orphaned__') AS delegate_from
+    FROM (SELECT *, CASE WHEN instr(model_config, '_from') THEN CASE WHEN typeof(model_config) = 'text' THEN
+                    CASE WHEN json_valid(model_config) THEN model_config END END END AS config FROM sessions)
+) AS o
+            WHERE o.parent_session_id = p.id AND o.id <> p.id AND o.started_at >= p.ended_at - 1.0
+              AND o.started_at BETWEEN 86400.0 AND 7258118400.0 AND p.ended_at BETWEEN 86400.0 AND 7258118400.0
+              AND o.branched_from IS NOT p.id AND o.reset_from IS NOT p.id AND o.delegate_from IS NOT p.id
+              AND o.source <> 'tool' AND NOT (o.source = 'subagent' AND o.delegate_from IS NULL)
+        ) THEN 'delegate'
+        ELSE 'compression' END
+    WHEN nullif(trim(c.title), '') IS NOT NULL THEN 'branch'
+    ELSE 'delegate' END AS kind
+FROM (
+    SELECT id, parent_session_id, source, title, started_at, nullif(session_key, '') AS chat,
+           json_extract(config, '$._branched_from') AS branched_from,
+           json_extract(config, '$._reset_from') AS reset_from,
+           nullif(json_extract(config, '$._delegate_from'), '__orphaned__') AS delegate_from
+    FROM (SELECT *, CASE WHEN instr(model_config, '_from') THEN CASE WHEN typeof(model_config) = 'text' THEN
+                    CASE WHEN json_valid(model_config) THEN model_config END END END AS config FROM sessions)
+) AS c LEFT JOIN sessions AS p ON p.id = c.parent_session_id AND p.id <> c.id""",
+    "hs_session_lineage": """CREATE VIEW hs_session_lineage AS
+SELECT e.session_id AS session_id, e.parent_id AS parent_id, e.kind AS kind,
+coalesce((
+    WITH RECURSIVE up (id) AS (
+        SELECT e.session_id
+        UNION SELECT p.id FROM up JOIN sessions AS s ON s.id = up.id JOIN sessions AS p ON p.id = s.parent_session_id
+    )
+    SELECT s.id FROM up JOIN sessions AS s ON s.id = up.id
+    WHERE s.parent_session_id IS NULL OR s.parent_session_id = s.id
+       OR NOT EXISTS (SELECT 1 FROM sessions AS p WHERE p.id = s.parent_session_id)
+), (
+    WITH RECURSIVE up (id) AS (
+        SELECT e.session_id
+        UNION SELECT s.parent_session_id FROM up JOIN sessions AS s ON s.id = up.id
+    ), far (id, steps) AS (
+        SELECT e.session_id, 0
+        UNION ALL SELECT s.parent_session_id, steps + 1 FROM far JOIN sessions AS s ON s.id = far.id
+        WHERE steps < (SELECT count(*) FROM up)
+    ), ring (id) AS (
+        SELECT id FROM far WHERE steps = (SELECT count(*) FROM up)
+        UNION SELECT s.parent_session_id FROM ring JOIN sessions AS s ON s.id = ring.id
+    )
+    SELECT min(id) FROM ring
+)) AS root_id,
+(
+    WITH RECURSIVE path (id, steps) AS (
+        SELECT e.session_id, 0
+        UNION ALL
+        SELECT next.id, steps + 1 FROM path, sessions AS next WHERE next.id = (
+            SELECT id FROM (
+                SELECT child.session_id AS id, CASE WHEN EXISTS (
+                    SELECT 1 FROM hs_session_edges AS twin
+                    WHERE twin.parent_id = path.id AND twin.kind = 'compression'
+                      AND twin.session_id <> child.session_id AND twin.session_id <> e.session_id
+                ) THEN (
+                    WITH RECURSIVE below (id) AS (
+                        SELECT child.session_id
+                        UNION SELECT deeper.session_id
+                        FROM below JOIN hs_session_edges AS deeper ON deeper.parent_id = below.id
+                        WHERE deeper.kind = 'compression' AND deeper.session_id <> e.session_id
+                    )
+                    SELECT max(printf('%d%!030.9f%s', EXISTS (SELECT 1 FROM messages AS m WHERE m.session_id = s.id),
+        max(
+        coalesce((SELECT m.timestamp FROM messages AS m WHERE m.session_id = s.id AND m.timestamp BETWEEN 86400.0 AND 7258118400.0
+                  ORDER BY m.timestamp DESC LIMIT 1), 0),
+        CASE WHEN s.last_activity_at BETWEEN 86400.0 AND 7258118400.0 THEN s.last_activity_at ELSE 0 END,
+        CASE WHEN s.started_at BETWEEN 86400.0 AND 7258118400.0 THEN s.started_at ELSE 0 END), s.id)) FROM below JOIN sessions AS s ON s.id = below.id
+                ) END AS freshness
+                FROM hs_session_edges AS child
+                WHERE child.parent_id = path.id AND child.kind = 'compression' AND child.session_id <> e.session_id
+            ) ORDER BY freshness DESC LIMIT 1
+        )
+    )
+    SELECT id FROM path ORDER BY steps DESC LIMIT 1
+) AS tip_id,
+(
+    WITH RECURSIVE up (id) AS (
+        SELECT e.session_id
+        UNION SELECT p.id FROM up JOIN sessions AS s ON s.id = up.id JOIN sessions AS p ON p.id = s.parent_session_id
+    )
+    SELECT count(*) - 1 FROM up
+) AS depth
+FROM hs_session_edges AS e""",
+}
+
+
+def upgrade() -> None:
+    """Make what is missing or has another text; where that concerns the bounds, work them out anew."""
+    made = [
+        ensure.exactly(kind, creates)
+        for kind, creates in (("table", TABLES), ("index", INDEXES), ("trigger", TRIGGERS))
+    ]
+    if any(made):
+        refill(op.get_bind())
+    ensure.exactly("view", VIEWS)
+
+
+def downgrade() -> None:
+    """Drop all of it."""
+    for kind, names in (("view", reversed(VIEWS)), ("trigger", TRIGGERS), ("table", TABLES)):
+        for name in names:
+            op.get_bind().exec_driver_sql(f"DROP {kind} IF EXISTS {name}")

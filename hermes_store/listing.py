@@ -1,0 +1,621 @@
+"""Conversations in order: one entry for each head and all that continues it.
+
+A conversation is a head (a root, a branch or a reset) with the chain of compressions that goes on from it; delegates
+and tool runs are no conversations of their own. An entry says what began it from the head and where it stands from the
+tip.
+
+By activity, sessions are met from the freshest bound on (`hermes_store.sqlite.activity`). Each leads to its head; the
+exact activity of those met is looked up; and what is at least as fresh as the next bound is final. So a page costs what
+it shows, in batches that grow, whatever the file holds. By start, heads come from the index on starts.
+"""
+
+from __future__ import annotations
+
+import heapq
+import json
+import re
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import cache, cached_property
+from itertools import islice
+from typing import Any, TypedDict
+
+from sqlalchemy import (
+    ColumnElement,
+    Connection,
+    Select,
+    String,
+    and_,
+    bindparam,
+    case,
+    exists,
+    func,
+    literal_column,
+    not_,
+    or_,
+    select,
+)
+
+from hermes_store.cells import Problems, read_count, read_text, read_timestamp
+from hermes_store.content import decode
+from hermes_store.edges import ACTIVITY, EARLIEST, EDGES, LATEST, LINEAGE
+from hermes_store.lineage import among, chain_upward, continuations, top
+from hermes_store.records import Kind, SessionSummary
+from hermes_store.search.filters import Moment, read_flag, read_moment, read_names
+from hermes_store.search.rows import MESSAGES, SESSIONS, m, s, visible
+from hermes_store.sqlite.activity import ACTIVITY_TABLE, BOUND, QUARTER, activity_fault, counts_agree
+from hermes_store.sqlite.views import current_shape
+
+#: Kinds of session that head a conversation of their own, and those that do so only when they are asked for.
+HEADS: tuple[Kind, ...] = ("root", "branch", "reset")
+WORKERS: tuple[Kind, ...] = ("delegate", "tool")
+_PREVIEW_CHARACTERS = 63
+#: Characters of a message read for a preview: blanks at its beginning count.
+_PREVIEW_READ = 400
+#: Sessions looked at with one statement.
+_FIRST_BATCH, _LARGEST_BATCH = 32, 4096
+#: A mark in ``connection.info``: under this schema cookie every session had a row in the activity table.
+_COMPLETE = "hermes_store_activity_complete"
+
+_head = SESSIONS.alias("head")
+_tip = SESSIONS.alias("tip")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ListFilters:
+    """Which conversations are wanted; see `hermes_store.sessions.SessionRepository.list`."""
+
+    sources: Sequence[str] | None = None
+    exclude_sources: Sequence[str] | None = None
+    include_children: bool = False
+    include_archived: bool = False
+    include_hidden: bool = False
+    query: str | None = None
+    cwd_prefix: str | None = None
+    session_key: str | None = None
+    model: str | None = None
+    has_messages: bool | None = None
+    after: float | None = None
+    before: float | None = None
+
+    @property
+    def kinds(self) -> tuple[Kind, ...]:
+        """The kinds of heads."""
+        return HEADS + WORKERS if self.include_children else HEADS
+
+    def allows(self, activity: float) -> bool:
+        """Tell whether a conversation of this activity is wanted; 0 for one that has none.
+
+        Args:
+            activity: Epoch seconds.
+        """
+        late_enough = self.after is None or (activity > 0 and activity >= self.after)
+        return late_enough and (self.before is None or 0 < activity < self.before)
+
+
+class ListArguments(TypedDict, total=False):
+    """What `hermes_store.sessions.SessionRepository.list` takes besides a page and an order.
+
+    Attributes:
+        sources: Only conversations that began on these platforms; an empty list allows none.
+        exclude_sources: None that began on these.
+        include_children: Also delegates and tool runs, each as an entry of its own.
+        include_archived: Also archived ones.
+        include_hidden: Also hidden ones.
+        query: A member's title or id holds this text, in upper or lower case, with or without its punctuation.
+        cwd_prefix: The tip works in this folder or below it.
+        session_key: The tip's chat.
+        model: The tip's model.
+        has_messages: True: a member has a message that may be shown; False: none has.
+        after: Last activity from then on; an aware datetime, ISO text, epoch seconds, or relative such as ``7d``.
+        before: Last activity before then.
+    """
+
+    sources: Iterable[str] | None
+    exclude_sources: Iterable[str] | None
+    include_children: bool
+    include_archived: bool
+    include_hidden: bool
+    query: str | None
+    cwd_prefix: str | None
+    session_key: str | None
+    model: str | None
+    has_messages: bool | None
+    after: Moment | None
+    before: Moment | None
+
+
+def make_list_filters(given: ListArguments) -> ListFilters:
+    """Check which conversations are wanted.
+
+    Args:
+        given: The arguments.
+
+    Raises:
+        ValueError: A value has the wrong type or makes no sense; the message names the parameter.
+        TypeError: There is no such argument.
+    """
+    now = time.time()
+    checks: dict[str, Callable[[str, Any], Any]] = {
+        **dict.fromkeys(("sources", "exclude_sources"), read_names),
+        **dict.fromkeys(("include_children", "include_archived", "include_hidden"), read_flag),
+        **dict.fromkeys(("query", "cwd_prefix", "session_key", "model"), _text),
+        **dict.fromkeys(("after", "before"), lambda name, value: read_moment(name, value, now)),
+        "has_messages": lambda name, value: None if value is None else read_flag(name, value),
+    }
+    if unknown := given.keys() - checks.keys():
+        raise TypeError(f"there is no filter named {', '.join(sorted(unknown))}")
+    return ListFilters(**{name: checks[name](name, value) for name, value in given.items()})
+
+
+def _text(name: str, given: object) -> str | None:
+    if given is None or isinstance(given, str):
+        return given
+    raise ValueError(f"{name} must be a string, or None for no restriction")
+
+
+@dataclass(frozen=True, slots=True)
+class Head:
+    """A conversation in a list.
+
+    Attributes:
+        id: The head's id.
+        kind: What it is to its parent; ``root`` for what stands for a ring.
+    """
+
+    id: str
+    kind: Kind
+
+
+def by_activity(connection: Connection, filters: ListFilters, *, expected: int) -> Iterator[Head]:
+    """Give conversations, the latest activity first, then by id; those without any come last.
+
+    Args:
+        connection: A connection inside a transaction.
+        filters: Which are wanted.
+        expected: How many will be asked for, about.
+    """
+    wanted = _Wanted(connection, filters)
+    heads: dict[str, str] = {}
+    latest: dict[str, float] = {}
+    waiting: dict[str, Head] = {}
+    size = min(max(2 * expected, _FIRST_BATCH), _LARGEST_BATCH)
+    with connection.exec_driver_sql(_bounds(connection)) as bounds:
+        while batch := bounds.fetchmany(size):
+            size = min(size * 2, _LARGEST_BATCH)
+            fresh = wanted.heads(_find_heads(connection, [id_ for id_, _ in batch], heads))
+            waiting |= fresh
+            latest |= dict.fromkeys(fresh, 0.0)
+            met = [id_ for id_, bound in batch if bound * QUARTER > latest.get(heads.get(id_, ""), bound * QUARTER)]
+            for id_, activity in connection.execute(_activities(), _ids(met)).all():
+                latest[heads[id_]] = max(latest[heads[id_]], activity)
+            horizon = batch[-1][1] * QUARTER
+            yield from _final(waiting, latest, filters, horizon)
+            if filters.after is not None and horizon < filters.after:
+                return
+    yield from _final(waiting, latest, filters, 0)
+
+
+def by_start(connection: Connection, filters: ListFilters) -> Iterator[Head]:
+    """Give conversations, the latest start first, then by id; those without a time that can be believed come last.
+
+    Args:
+        connection: A connection inside a transaction.
+        filters: Which are wanted; those on activity are not looked at here.
+    """
+    wanted = _Wanted(connection, filters)
+    rings = wanted.heads(_ring_heads(connection))
+    started = {}
+    if rings:
+        starts = select(s.c.id, s.c.started_at).where(among(s.c.id, list(rings)))
+        started = {row[0]: row[1] for row in connection.execute(starts)}
+
+    def key(start: Any, id_: str) -> tuple[float, bytes]:
+        usable = isinstance(start, int | float) and EARLIEST <= start <= LATEST
+        return (start if usable else 0.0), id_.encode(errors="surrogatepass")
+
+    def regular() -> Iterator[tuple[tuple[float, bytes], Head]]:
+        usable = _head.c.started_at.between(EARLIEST, LATEST)
+        # One after the other: a condition in ORDER BY would keep SQLite from using the index on starts.
+        for part, order in ((usable, _head.c.started_at.desc()), (not_(func.coalesce(usable, 0)), _head.c.id.desc())):
+            statement = wanted.select().where(part).order_by(order, _head.c.id.desc())
+            with connection.execute(statement) as rows:
+                while batch := rows.fetchmany(_LARGEST_BATCH):
+                    kept = wanted.refined([str(row.id) for row in batch])
+                    yield from (
+                        (key(row.started_at, row.id), Head(str(row.id), row.kind)) for row in batch if row.id in kept
+                    )
+
+    ringed = sorted(((key(started.get(id_), id_), head) for id_, head in rings.items()), key=_first, reverse=True)
+    for _, head in heapq.merge(regular(), ringed, key=_first, reverse=True):
+        yield head
+
+
+def count(connection: Connection, filters: ListFilters) -> int:
+    """Count conversations.
+
+    Args:
+        connection: A connection inside a transaction.
+        filters: Which are wanted.
+    """
+    timed = filters.after is not None or filters.before is not None
+    found = by_activity(connection, filters, expected=_LARGEST_BATCH) if timed else by_start(connection, filters)
+    return sum(1 for _ in found)
+
+
+def page(heads: Iterator[Head], limit: int, offset: int) -> list[Head]:
+    """Take a page of a list.
+
+    Args:
+        heads: The list.
+        limit: How many.
+        offset: How many to leave out first.
+    """
+    return list(islice(heads, offset, offset + limit))
+
+
+def _first(item: tuple[Any, Head]) -> Any:
+    return item[0]
+
+
+def _bounds(connection: Connection) -> str:
+    shape = current_shape(connection)
+    if activity_fault(shape) is None:
+        if connection.info.get(_COMPLETE) != shape.schema_cookie and counts_agree(connection):
+            connection.info[_COMPLETE] = shape.schema_cookie
+        if connection.info.get(_COMPLETE) == shape.schema_cookie:
+            return f"SELECT session_id, quarter FROM main.{ACTIVITY_TABLE} ORDER BY quarter DESC"
+    return f"SELECT s.id, {BOUND} FROM sessions AS s ORDER BY 2 DESC"
+
+
+#: Statements are made once, which takes longer than most of them run; what they ask about is this parameter.
+_IDS = bindparam("ids", type_=String)
+
+
+def _ids(ids: Iterable[str]) -> dict[str, str]:
+    return {"ids": json.dumps(list(ids))}
+
+
+@cache
+def _chain() -> Select[Any]:
+    return chain_upward(_IDS)
+
+
+@cache
+def _activities() -> Select[Any]:
+    return select(s.c.id, literal_column(ACTIVITY)).where(among(s.c.id, _IDS))
+
+
+def _find_heads(connection: Connection, ids: Sequence[str], known: dict[str, str]) -> list[str]:
+    """Find the heads of sessions' conversations and note them; give those that were not known before."""
+    fresh = [id_ for id_ in ids if id_ not in known]
+    if not fresh:
+        return []
+    parents: dict[str, str | None] = {row[0]: row[1] for row in connection.execute(_chain(), _ids(fresh)).all()}
+    heads = []
+    for id_ in parents:
+        line: list[str] = []
+        current: str | None = id_
+        while current is not None and current not in known and len(line) <= len(parents):
+            line.append(current)
+            current = parents.get(current)
+        if not line:
+            continue
+        if current in known:
+            head = known[current]
+        else:
+            head = line[-1] if current is None else top(id_, parents)  # a ring leads nowhere
+            heads.append(head)
+        for member in line:
+            known[member] = head
+    return heads
+
+
+def _ring_heads(connection: Connection) -> list[str]:
+    """Find what stands for the rings of compressions; going round one, time cannot only go on."""
+    parent = SESSIONS.alias("parent")
+    later = (
+        select(s.c.id)
+        .join(parent, and_(parent.c.id == s.c.parent_session_id, parent.c.id != s.c.id))
+        .where(parent.c.end_reason == "compression", not_(func.coalesce(parent.c.started_at < s.c.started_at, 0)))
+    )
+    suspects = [str(id_) for id_ in connection.scalars(later)]
+    if not suspects:
+        return []
+    parents = {row.id: row.continues for row in connection.execute(_chain(), _ids(suspects))}
+    return sorted({head for one in suspects if one in parents and parents[head := top(one, parents)] is not None})
+
+
+def _final(waiting: dict[str, Head], latest: dict[str, float], filters: ListFilters, horizon: float) -> Iterator[Head]:
+    """Take what nothing that was not met yet can come before."""
+    ready = [id_ for id_ in waiting if latest[id_] >= horizon]
+    ready.sort(key=lambda id_: (latest[id_], id_.encode(errors="surrogatepass")), reverse=True)
+    for id_ in ready:
+        head = waiting.pop(id_)
+        if filters.allows(latest[id_]):
+            yield head
+
+
+@cache
+def _heads(kinds: tuple[Kind, ...]) -> Select[Any]:
+    return (
+        select(_head.c.id, EDGES.c.kind, _head.c.started_at)
+        .join(EDGES, EDGES.c.session_id == _head.c.id)
+        .where(EDGES.c.kind.in_(kinds))
+    )
+
+
+class _Wanted:
+    """Applies the filters that do not depend on activity."""
+
+    def __init__(self, connection: Connection, filters: ListFilters) -> None:
+        self._connection = connection
+        self._filters = filters
+
+    def heads(self, ids: Sequence[str]) -> dict[str, Head]:
+        """Keep the heads that are wanted.
+
+        Args:
+            ids: Heads of any kind; what stands for a ring counts as a root.
+        """
+        if not ids:
+            return {}
+        found = self._connection.execute(self.select(ring=True).where(among(_head.c.id, _IDS)), _ids(ids)).all()
+        kept = self.refined([str(row.id) for row in found])
+        return {
+            str(row.id): Head(str(row.id), "root" if row.kind == "compression" else row.kind)
+            for row in found
+            if row.id in kept
+        }
+
+    def select(self, *, ring: bool = False) -> Select[Any]:
+        """Select ``id, kind, started_at`` of the heads that pass the filters on heads.
+
+        Args:
+            ring: Also continuations; the caller knows that they stand for a ring.
+        """
+        filters = self._filters
+        kinds = (*filters.kinds, "compression") if ring else filters.kinds
+        statement = _heads(kinds)
+        if filters.sources is not None:
+            statement = statement.where(among(_head.c.source, filters.sources))
+        if filters.exclude_sources:
+            statement = statement.where(not_(among(_head.c.source, filters.exclude_sources)))
+        if not filters.include_archived:
+            statement = statement.where(func.coalesce(_head.c.archived, 0) == 0)
+        if not filters.include_hidden:
+            statement = statement.where(func.coalesce(_head.c.hidden, 0) == 0)
+        return statement
+
+    def refined(self, ids: Sequence[str]) -> set[str]:
+        """Keep the conversations that pass the filters on tips and members.
+
+        Args:
+            ids: Their heads.
+        """
+        kept = set(ids)
+        if self._filters.query:
+            kept &= self._named
+        if self._at_tip and kept:
+            statement = (
+                select(LINEAGE.c.session_id)
+                .join(_tip, _tip.c.id == LINEAGE.c.tip_id)
+                .where(among(LINEAGE.c.session_id, _IDS), *self._at_tip)
+            )
+            kept = set(self._connection.scalars(statement, _ids(kept)))
+        if self._filters.has_messages is not None and kept:
+            speaking = set(self._connection.scalars(_speaking(), _ids(kept)))
+            kept = kept & speaking if self._filters.has_messages else kept - speaking
+        return kept
+
+    @cached_property
+    def _at_tip(self) -> list[ColumnElement[bool]]:
+        filters = self._filters
+        conditions: list[ColumnElement[bool]] = []
+        if filters.session_key is not None:
+            conditions.append(_tip.c.session_key == filters.session_key)
+        if filters.model is not None:
+            conditions.append(_tip.c.model == filters.model)
+        if filters.cwd_prefix is not None:
+            # By position, not LIKE: nothing in a path is a wildcard.
+            folder = filters.cwd_prefix.rstrip("/")
+            below = func.substr(_tip.c.cwd, 1, len(folder) + 1) == folder + "/"
+            conditions.append(or_(_tip.c.cwd == folder, _tip.c.cwd == filters.cwd_prefix, below))
+        return conditions
+
+    @cached_property
+    def _named(self) -> set[str]:
+        """Heads of the conversations with a member whose title or id holds the query.
+
+        Here and not in SQL, whose case folding knows ASCII only.
+        """
+        holds = name_matcher(self._filters.query or "")
+        rows = self._connection.execute(select(s.c.id, s.c.title))
+        heads: dict[str, str] = {}
+        _find_heads(self._connection, [str(id_) for id_, title in rows if holds(id_) or holds(title)], heads)
+        return set(heads.values())
+
+
+@cache
+def _speaking() -> Select[tuple[str]]:
+    walk = continuations(_IDS)
+    shown = exists().where(m.c.session_id == walk.c.id, visible(m, include_inactive=False))
+    return select(walk.c.origin).where(shown).distinct()
+
+
+def name_matcher(query: str) -> Any:
+    """Make a test of titles and ids: they hold the query, in upper or lower case, or its letters and digits alone.
+
+    ``an94`` is in ``AN-94``, as in Hermes.
+
+    Args:
+        query: What is looked for.
+    """
+    folded = query.casefold()
+    bare = re.sub(r"[\W_]+", "", folded)
+
+    def holds(name: object) -> bool:
+        if not isinstance(name, str):
+            return False
+        name = name.casefold()
+        return folded in name or bool(bare and bare in re.sub(r"[\W_]+", "", name))
+
+    return holds
+
+
+# ----------------------------------------------------------------------------------------------------------------- show
+
+
+def summaries(connection: Connection, heads: Sequence[Head]) -> list[SessionSummary]:
+    """Show conversations; the number of statements does not depend on how many.
+
+    Args:
+        connection: A connection inside a transaction.
+        heads: The conversations.
+    """
+    if not heads:
+        return []
+    ids = [head.id for head in heads]
+    tips: dict[str, str] = {row[0]: row[1] for row in connection.execute(_tips(), _ids(ids)).all()}
+    rows = {row.id: row for row in connection.execute(_rows(), _ids({*ids, *tips.values()})).all()}
+    counted = {row.origin: row for row in connection.execute(_counts(), _ids(ids)).all()}
+    old = [origin for origin, row in counted.items() if row.old]
+    copies = {row.origin: row for row in connection.execute(_copies(), _ids(old)).all()}
+    previews: dict[str, object] = {
+        row[0]: row[1] for row in connection.execute(_previews(), _ids({*ids, *tips.values()})).all()
+    }
+    return [
+        _summary(
+            head,
+            rows[head.id],
+            rows[tips[head.id]],
+            (counted[head.id], copies.get(head.id)),
+            previews.get(tips[head.id]) or previews.get(head.id),
+        )
+        for head in heads
+    ]
+
+
+@cache
+def _tips() -> Select[Any]:
+    return select(LINEAGE.c.session_id, LINEAGE.c.tip_id).where(among(LINEAGE.c.session_id, _IDS))
+
+
+@cache
+def _rows() -> Select[Any]:
+    shown = ("id", "source", "title", "model", "cwd", "session_key", "started_at", "end_reason")
+    return select(*(s.c[name] for name in (*shown, "archived", "pinned", "hidden"))).where(among(s.c.id, _IDS))
+
+
+@cache
+def _counts() -> Select[Any]:
+    """Count live messages, and those that are older than their session, and sum the writers' counters."""
+    walk = continuations(_IDS)
+    count = select(func.count()).where(m.c.session_id == s.c.id)
+    # Hermes takes NULL for live. Two ranges of an index: a function of the column would be worked out for each message.
+    live = count.where(m.c.active == 1).scalar_subquery() + count.where(m.c.active.is_(None)).scalar_subquery()
+    old = count.where(m.c.active == 1, m.c.timestamp < s.c.started_at)
+    return (
+        select(
+            walk.c.origin,
+            func.sum(live).label("messages"),
+            func.sum(case((walk.c.id != walk.c.origin, old.scalar_subquery()), else_=0)).label("old"),
+            func.sum(s.c.tool_call_count).label("tool_calls"),
+            func.max(literal_column(ACTIVITY)).label("activity"),
+        )
+        .join(s, s.c.id == walk.c.id)
+        .group_by(walk.c.origin)
+    )
+
+
+@cache
+def _copies() -> Select[Any]:
+    """Count live messages that a continuation took along from an earlier member; they are older than it."""
+    walk = continuations(_IDS)
+    other = walk.alias("other")
+    original = MESSAGES.alias("original")
+    same = or_(
+        original.c.message_uid == m.c.message_uid,
+        and_(
+            original.c.role.is_not_distinct_from(m.c.role),
+            original.c.content.is_not_distinct_from(m.c.content),
+            original.c.tool_calls.is_not_distinct_from(m.c.tool_calls),
+        ),
+    )
+    taken_along = (
+        exists()
+        .where(
+            other.c.origin == walk.c.origin,
+            other.c.id != walk.c.id,
+            original.c.session_id == other.c.id,
+            original.c.active == 1,
+            original.c.timestamp == m.c.timestamp,
+            original.c.id < m.c.id,
+            same,
+        )
+        .correlate(walk, m)
+    )
+    calls = case((func.json_valid(m.c.tool_calls) == 1, func.json_array_length(m.c.tool_calls)), else_=0)
+    return (
+        select(walk.c.origin, func.count().label("messages"), func.sum(calls).label("tool_calls"))
+        .join(s, s.c.id == walk.c.id)
+        .join(m, and_(m.c.session_id == s.c.id, m.c.active == 1, m.c.timestamp < s.c.started_at))
+        .where(walk.c.id != walk.c.origin, s.c.started_at.between(EARLIEST, LATEST), taken_along)
+        .group_by(walk.c.origin)
+    )
+
+
+@cache
+def _previews() -> Select[Any]:
+    # Structured content begins with a NUL character, where length() ends: it is needed whole to be decoded.
+    shown = case((func.length(m.c.content) == 0, m.c.content), else_=func.substr(m.c.content, 1, _PREVIEW_READ))
+    first = (
+        select(shown)
+        .where(
+            m.c.session_id == s.c.id,
+            m.c.role == "user",
+            m.c.content.is_not(None),
+            visible(m, include_inactive=False),
+        )
+        .order_by(m.c.id)
+        .limit(1)
+        .scalar_subquery()
+    )
+    return select(s.c.id, first).where(among(s.c.id, _IDS))
+
+
+def _summary(head: Head, first: Any, tip: Any, counts: tuple[Any, Any], preview: object) -> SessionSummary:
+    counted, copies = counts
+    problems = Problems()
+    calls = read_count(counted.tool_calls, "tool_call_count", problems) or 0
+    return SessionSummary(
+        id=str(tip.id),
+        root_id=head.id,
+        kind=head.kind,
+        source=read_text(first.source, "source", problems),
+        title=_title(tip, problems) or _title(first, problems),
+        model=read_text(tip.model, "model", problems),
+        cwd=read_text(tip.cwd, "cwd", problems),
+        session_key=read_text(tip.session_key, "session_key", problems),
+        started=read_timestamp(first.started_at, "started_at", problems),
+        last_activity=counted.activity or None,
+        end_reason=read_text(tip.end_reason, "end_reason", problems),
+        message_count=counted.messages - (copies.messages if copies else 0),
+        tool_call_count=max(calls - (copies.tool_calls if copies else 0), 0),
+        archived=first.archived == 1,
+        pinned=first.pinned == 1,
+        hidden=first.hidden == 1,
+        preview=None if preview is None else _line(decode(preview).text),
+        problems=problems.as_tuple(),
+    )
+
+
+def _title(row: Any, problems: Problems) -> str | None:
+    title = read_text(row.title, "title", problems)
+    return title if title and title.strip() else None
+
+
+def _line(text: str) -> str:
+    line = " ".join(text.split())
+    return line if len(line) <= _PREVIEW_CHARACTERS else line[: _PREVIEW_CHARACTERS - 3] + "..."

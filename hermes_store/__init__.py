@@ -8,6 +8,9 @@ from hermes_store.errors import (
     CorruptIndexError,
     CorruptStoreError,
     HermesStoreError,
+    HolderError,
+    LockHeldError,
+    LockLostError,
     MissingDependencyError,
     NotAStoreError,
     NotFoundError,
@@ -18,7 +21,7 @@ from hermes_store.errors import (
     StoreBusyError,
     UpgradeError,
 )
-from hermes_store.records import Kind, MessageInfo, SessionInfo, SessionSummary
+from hermes_store.records import HolderState, Kind, LockInfo, MessageInfo, SessionInfo, SessionSummary
 from hermes_store.search.records import ContextMessage, SearchHit, SearchPage, SearchPlan
 from hermes_store.store import HermesStore, UnitOfWork, bind
 
@@ -29,7 +32,12 @@ __all__ = [
     "CorruptStoreError",
     "HermesStore",
     "HermesStoreError",
+    "HolderError",
+    "HolderState",
     "Kind",
+    "LockHeldError",
+    "LockInfo",
+    "LockLostError",
     "MessageInfo",
     "MissingDependencyError",
     "NotAStoreError",

@@ -32,6 +32,50 @@ class StoreBusyError(HermesStoreError, TimeoutError):
     """Somebody else held the write lock (or changed the file under a guarded read) for the whole time budget."""
 
 
+class HolderError(HermesStoreError, ValueError):
+    """A lock's holder is no text that can hold one, or is too old to take one."""
+
+
+class LockHeldError(StoreBusyError):
+    """A lock is held, and nobody can say that its holder is gone.
+
+    Attributes:
+        session_id: What it locks.
+        holder: Who holds it, as written in its row.
+        age: Seconds it has been held.
+        left: Seconds until it may be taken over, unless it is refreshed.
+        expires: The same as epoch seconds, by the wall clock.
+    """
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        session_id: str = "",
+        holder: str = "",
+        age: float = 0.0,
+        left: float = 0.0,
+        expires: float = 0.0,
+    ) -> None:
+        super().__init__(message)
+        self.session_id, self.holder = session_id, holder
+        self.age, self.left, self.expires = age, left, expires
+
+
+class LockLostError(ConflictError):
+    """A lock that was held is not held any more; what it protected must stop.
+
+    Attributes:
+        session_id: What it locked.
+        holder: Who held it.
+        taken_by: Who holds it now; None when nobody does.
+    """
+
+    def __init__(self, message: str, *, session_id: str = "", holder: str = "", taken_by: str | None = None) -> None:
+        super().__init__(message)
+        self.session_id, self.holder, self.taken_by = session_id, holder, taken_by
+
+
 class SchemaBehindError(HermesStoreError):
     """The file is older than the operation needs; the message names the command that upgrades it."""
 

@@ -279,8 +279,8 @@ class HermesSession(Base):
     def kind(self) -> str | None:
         """What the session is to its parent: root, branch, compression, reset, delegate or tool.
 
-        Read-only, and asked of the file each time. The connection must have the view ``hs_session_edges``: those of this
-        package do, and so does an upgraded file itself. None for an object that is in no file.
+        Read-only, and asked of the file each time. The connection must have the view ``hs_session_edges``: those of
+        this package do, and so does an upgraded file itself. None for an object that is in no file.
         """
         session = object_session(self)
         return None if session is None else session.scalar(select(EDGES.c.kind).where(EDGES.c.session_id == self.id))

@@ -16,6 +16,8 @@ from hermes_store.cells import aware
 
 #: What a session is to its parent.
 Kind = Literal["root", "branch", "compression", "reset", "delegate", "tool"]
+#: What a lock's holder is worth: ``live`` (its process runs), ``unknown`` (nobody can tell), ``expired`` or ``dead``.
+HolderState = Literal["live", "unknown", "expired", "dead"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -279,3 +281,47 @@ class MessageInfo:
     def timestamp_at(self) -> datetime | None:
         """When it was written, aware, in UTC."""
         return aware(self.timestamp)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LockInfo:
+    """One lock, as it stood when it was read.
+
+    Attributes:
+        session_id: The session, or for a turn the conversation, that it locks.
+        holder: Who holds it, as written in its row.
+        state: What that holder is worth; ``expired`` and ``dead`` ones can be taken over.
+        age: Seconds it has been held.
+        left: Seconds until it may be taken over; negative once it may.
+        acquired: When it was taken, epoch seconds.
+        expires: When Hermes takes it over, epoch seconds.
+        pid: The holder's process id on its own host; None when its text has none.
+        reentered: Whether the same holder had it already when it was acquired.
+        problems: What was wrong with the row's cells.
+    """
+
+    session_id: str
+    holder: str
+    state: HolderState
+    age: float
+    left: float
+    acquired: float | None
+    expires: float | None
+    pid: int | None
+    reentered: bool = False
+    problems: tuple[str, ...] = ()
+
+    @property
+    def is_free(self) -> bool:
+        """Whether anybody may take it over."""
+        return self.state in {"expired", "dead"}
+
+    @property
+    def acquired_at(self) -> datetime | None:
+        """When it was taken, aware, in UTC."""
+        return aware(self.acquired)
+
+    @property
+    def expires_at(self) -> datetime | None:
+        """When Hermes takes it over, aware, in UTC."""
+        return aware(self.expires)

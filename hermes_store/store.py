@@ -19,11 +19,12 @@ from typing import Any, Literal, Self, cast
 
 from sqlalchemy import URL, Connection, Engine, event
 from sqlalchemy.exc import DatabaseError
-from sqlalchemy.orm import Session
+from sqlalchemy.orm import ORMExecuteState, Session
 
 from hermes_store import migrations
 from hermes_store.errors import NotFoundError, ReadOnlyError, SchemaBehindError, StoreBusyError
 from hermes_store.lineage import LineageRepository
+from hermes_store.locks import LockRepository
 from hermes_store.messages import MessageRepository
 from hermes_store.meta import MetaRepository
 from hermes_store.migrations.preflight import require_known, require_store
@@ -63,7 +64,7 @@ class UnitOfWork:
 
     Attributes:
         session: The SQLAlchemy session, for ORM queries of your own.
-        sessions, messages, lineage, meta: The repositories.
+        sessions, messages, lineage, meta, locks: The repositories.
         shape: What the file is like, as this transaction sees it.
     """
 
@@ -76,6 +77,7 @@ class UnitOfWork:
         self.messages = MessageRepository(scope)
         self.lineage = LineageRepository(scope)
         self.meta = MetaRepository(scope)
+        self.locks = LockRepository(scope)
 
     def search(self, query: str, **filters: Any) -> SearchPage:
         """Search messages in this transaction; see `HermesStore.search`.
@@ -142,6 +144,7 @@ class HermesStore:
         self.messages = MessageRepository(self)
         self.lineage = LineageRepository(self)
         self.meta = MetaRepository(self)
+        self.locks = LockRepository(self)
 
     @classmethod
     def open(
@@ -451,4 +454,10 @@ class _ReadingSession(Session):
 @event.listens_for(_ReadingSession, "before_flush")
 def _refuse_to_write(session: Session, *_: Any) -> None:
     if session.new or session.dirty or session.deleted:
+        raise ReadOnlyError("this unit of work only reads; use store.write()")
+
+
+@event.listens_for(_ReadingSession, "do_orm_execute")
+def _refuse_to_change(state: ORMExecuteState) -> None:
+    if state.is_insert or state.is_update or state.is_delete:
         raise ReadOnlyError("this unit of work only reads; use store.write()")

@@ -16,8 +16,8 @@ import sqlite3
 import subprocess
 import tempfile
 from collections import Counter
-from collections.abc import Mapping, Sequence
-from contextlib import closing
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -109,29 +109,62 @@ def call(release: str, path: Path, code: str, *, library: str = LIBRARY) -> Answ
     Raises:
         ReleaseError: It failed.
     """
-    program = (
+    return _answer(release, ["-c", _program(path, code)], library)
+
+
+@contextmanager
+def running(release: str, path: Path, code: str, *, library: str = LIBRARY) -> Iterator[subprocess.Popen[str]]:
+    """Run code as `call` does, beside the block; killed at its end.
+
+    Args:
+        release: The release, as the package index names it.
+        path: The file; it is opened for writing.
+        code: Python statements.
+        library: The SQLite library the release uses.
+
+    Yields:
+        The process, with pipes for its input and output.
+    """
+    require(release)
+    with (
+        tempfile.TemporaryDirectory() as home,
+        subprocess.Popen(
+            [HOME / "venv" / "bin" / "python", "-c", _program(path, code)],
+            env=_environment(release, home, library), stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+        ) as process,
+    ):  # fmt: skip
+        try:
+            yield process
+        finally:
+            process.kill()
+
+
+def _program(path: Path, code: str) -> str:
+    return (
         f"import json, sys\nsys.path.insert(0, {str(TOOLS)!r})\nimport peer\nfrom pathlib import Path\n"
         f"from hermes_state import SessionDB\ndb = SessionDB(db_path=Path({str(path.resolve())!r}))\n"
         f"{code}\ndb.close()\nprint(json.dumps({{'log': peer.LOGS}}))"
     )
-    return _answer(release, ["-c", program], library)
+
+
+def _environment(release: str, home: str, library: str) -> dict[str, str]:
+    passed = {key: value for key, value in os.environ.items() if not key.startswith(("PYTHON", "PEER_", "HERMES_"))}
+    # Compiling a release takes longer than running it, so its bytecode is kept: beside the releases, not in them.
+    return passed | {
+        "HERMES_HOME": home,
+        "PEER_RELEASE": release,
+        "PEER_SQLITE": library,
+        "PYTHONPATH": str(HOME / "releases" / release),
+        "PYTHONPYCACHEPREFIX": str(HOME / "bytecode"),
+    }
 
 
 def _answer(release: str, program: Sequence[str], library: str) -> Answer:
     require(release)
-    passed = {key: value for key, value in os.environ.items() if not key.startswith(("PYTHON", "PEER_", "HERMES_"))}
     with tempfile.TemporaryDirectory() as home:
-        # Compiling a release takes longer than running it, so its bytecode is kept: beside the releases, not in them.
-        own = {
-            "HERMES_HOME": home,
-            "PEER_RELEASE": release,
-            "PEER_SQLITE": library,
-            "PYTHONPATH": str(HOME / "releases" / release),
-            "PYTHONPYCACHEPREFIX": str(HOME / "bytecode"),
-        }
         done = subprocess.run(
             [HOME / "venv" / "bin" / "python", *program],
-            env=passed | own, capture_output=True, text=True, timeout=_SECONDS, check=False,
+            env=_environment(release, home, library), capture_output=True, text=True, timeout=_SECONDS, check=False,
         )  # fmt: skip
     try:
         answer: dict[str, Any] = json.loads(done.stdout)

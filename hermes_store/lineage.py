@@ -14,7 +14,19 @@ import json
 from collections.abc import Collection, Iterable, Mapping
 from typing import Any, cast
 
-from sqlalchemy import CTE, BindParameter, ColumnElement, Select, case, func, literal, literal_column, select
+from sqlalchemy import (
+    CTE,
+    BindParameter,
+    ColumnElement,
+    Select,
+    String,
+    bindparam,
+    case,
+    func,
+    literal,
+    literal_column,
+    select,
+)
 from sqlalchemy.orm import Session
 
 from hermes_store.cells import Problems, read_text, read_timestamp
@@ -26,6 +38,9 @@ from hermes_store.search.rows import MESSAGES, SESSIONS, listed, s
 
 #: One id, many, a SELECT of ids, or a parameter that is a JSON list of them (then the statement can be made once).
 Ids = str | Collection[str] | Select[Any] | BindParameter[str]
+
+#: A parameter for statements that are made once; its value comes from `given`.
+IDS = bindparam("ids", type_=String)
 
 # Made once: an alias costs more to make than most of these walks cost to run.
 _child, _parent, _edge = SESSIONS.alias("child"), SESSIONS.alias("parent"), EDGES.alias("edge")
@@ -42,7 +57,16 @@ def among(column: ColumnElement[Any], ids: Ids) -> ColumnElement[bool]:
         return column == ids
     if isinstance(ids, Select):
         return column.in_(ids)
-    return column.in_(listed(ids if isinstance(ids, BindParameter) else literal(json.dumps(list(ids)))))
+    return column.in_(listed(ids if isinstance(ids, BindParameter) else literal(given(ids)["ids"])))
+
+
+def given(ids: Iterable[str]) -> dict[str, str]:
+    """Give the value of `IDS`.
+
+    Args:
+        ids: The ids.
+    """
+    return {"ids": json.dumps(list(ids))}
 
 
 def ancestors(ids: Ids) -> CTE:
@@ -134,6 +158,17 @@ def _continues(edge: Any) -> ColumnElement[str | None]:
 
 def _bytes(id_: str) -> bytes:
     return id_.encode(errors="surrogatepass")
+
+
+def conversation_root(session: Session, session_id: str) -> str:
+    """Find the session that began a session's conversation; see `LineageRepository.conversation_root`.
+
+    Args:
+        session: Where to look.
+        session_id: The session; its own id comes back when it does not exist.
+    """
+    parents = {row.id: row.continues for row in session.execute(chain_upward(session_id))}
+    return top(session_id, parents)
 
 
 class LineageRepository:

@@ -12,7 +12,6 @@ it shows, in batches that grow, whatever the file holds. By start, heads come fr
 from __future__ import annotations
 
 import heapq
-import json
 import re
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -25,10 +24,7 @@ from sqlalchemy import (
     ColumnElement,
     Connection,
     Select,
-    String,
     and_,
-    bindparam,
-    case,
     exists,
     func,
     literal_column,
@@ -37,22 +33,17 @@ from sqlalchemy import (
     select,
 )
 
-from hermes_store.cells import Problems, read_count, read_text, read_timestamp
-from hermes_store.content import decode
 from hermes_store.edges import ACTIVITY, EARLIEST, EDGES, LATEST, LINEAGE
-from hermes_store.lineage import among, chain_upward, continuations, top
-from hermes_store.records import Kind, SessionSummary
+from hermes_store.lineage import IDS, among, chain_upward, continuations, given, top
+from hermes_store.records import Kind
 from hermes_store.search.filters import Moment, read_flag, read_moment, read_names
-from hermes_store.search.rows import MESSAGES, SESSIONS, m, s, visible
+from hermes_store.search.rows import SESSIONS, m, s, visible
 from hermes_store.sqlite.activity import ACTIVITY_TABLE, BOUND, QUARTER, activity_fault, counts_agree
 from hermes_store.sqlite.views import current_shape
 
 #: Kinds of session that head a conversation of their own, and those that do so only when they are asked for.
 HEADS: tuple[Kind, ...] = ("root", "branch", "reset")
 WORKERS: tuple[Kind, ...] = ("delegate", "tool")
-_PREVIEW_CHARACTERS = 63
-#: Characters of a message read for a preview: blanks at its beginning count.
-_PREVIEW_READ = 400
 #: Sessions looked at with one statement.
 _FIRST_BATCH, _LARGEST_BATCH = 32, 4096
 #: A mark in ``connection.info``: under this schema cookie every session had a row in the activity table.
@@ -188,7 +179,7 @@ def by_activity(connection: Connection, filters: ListFilters, *, expected: int) 
             waiting |= fresh
             latest |= dict.fromkeys(fresh, 0.0)
             met = [id_ for id_, bound in batch if bound * QUARTER > latest.get(heads.get(id_, ""), bound * QUARTER)]
-            for id_, activity in connection.execute(_activities(), _ids(met)).all():
+            for id_, activity in connection.execute(_activities(), given(met)).all():
                 latest[heads[id_]] = max(latest[heads[id_]], activity)
             horizon = batch[-1][1] * QUARTER
             yield from _final(waiting, latest, filters, horizon)
@@ -269,22 +260,14 @@ def _bounds(connection: Connection) -> str:
     return f"SELECT s.id, {BOUND} FROM sessions AS s ORDER BY 2 DESC"
 
 
-#: Statements are made once, which takes longer than most of them run; what they ask about is this parameter.
-_IDS = bindparam("ids", type_=String)
-
-
-def _ids(ids: Iterable[str]) -> dict[str, str]:
-    return {"ids": json.dumps(list(ids))}
-
-
 @cache
 def _chain() -> Select[Any]:
-    return chain_upward(_IDS)
+    return chain_upward(IDS)
 
 
 @cache
 def _activities() -> Select[Any]:
-    return select(s.c.id, literal_column(ACTIVITY)).where(among(s.c.id, _IDS))
+    return select(s.c.id, literal_column(ACTIVITY)).where(among(s.c.id, IDS))
 
 
 def _find_heads(connection: Connection, ids: Sequence[str], known: dict[str, str]) -> list[str]:
@@ -292,7 +275,7 @@ def _find_heads(connection: Connection, ids: Sequence[str], known: dict[str, str
     fresh = [id_ for id_ in ids if id_ not in known]
     if not fresh:
         return []
-    parents: dict[str, str | None] = {row[0]: row[1] for row in connection.execute(_chain(), _ids(fresh)).all()}
+    parents: dict[str, str | None] = {row[0]: row[1] for row in connection.execute(_chain(), given(fresh)).all()}
     heads = []
     for id_ in parents:
         line: list[str] = []
@@ -323,7 +306,7 @@ def _ring_heads(connection: Connection) -> list[str]:
     suspects = [str(id_) for id_ in connection.scalars(later)]
     if not suspects:
         return []
-    parents = {row.id: row.continues for row in connection.execute(_chain(), _ids(suspects))}
+    parents = {row.id: row.continues for row in connection.execute(_chain(), given(suspects))}
     return sorted({head for one in suspects if one in parents and parents[head := top(one, parents)] is not None})
 
 
@@ -361,7 +344,7 @@ class _Wanted:
         """
         if not ids:
             return {}
-        found = self._connection.execute(self.select(ring=True).where(among(_head.c.id, _IDS)), _ids(ids)).all()
+        found = self._connection.execute(self.select(ring=True).where(among(_head.c.id, IDS)), given(ids)).all()
         kept = self.refined([str(row.id) for row in found])
         return {
             str(row.id): Head(str(row.id), "root" if row.kind == "compression" else row.kind)
@@ -401,11 +384,11 @@ class _Wanted:
             statement = (
                 select(LINEAGE.c.session_id)
                 .join(_tip, _tip.c.id == LINEAGE.c.tip_id)
-                .where(among(LINEAGE.c.session_id, _IDS), *self._at_tip)
+                .where(among(LINEAGE.c.session_id, IDS), *self._at_tip)
             )
-            kept = set(self._connection.scalars(statement, _ids(kept)))
+            kept = set(self._connection.scalars(statement, given(kept)))
         if self._filters.has_messages is not None and kept:
-            speaking = set(self._connection.scalars(_speaking(), _ids(kept)))
+            speaking = set(self._connection.scalars(_speaking(), given(kept)))
             kept = kept & speaking if self._filters.has_messages else kept - speaking
         return kept
 
@@ -439,7 +422,7 @@ class _Wanted:
 
 @cache
 def _speaking() -> Select[tuple[str]]:
-    walk = continuations(_IDS)
+    walk = continuations(IDS)
     shown = exists().where(m.c.session_id == walk.c.id, visible(m, include_inactive=False))
     return select(walk.c.origin).where(shown).distinct()
 
@@ -462,160 +445,3 @@ def name_matcher(query: str) -> Any:
         return folded in name or bool(bare and bare in re.sub(r"[\W_]+", "", name))
 
     return holds
-
-
-# ----------------------------------------------------------------------------------------------------------------- show
-
-
-def summaries(connection: Connection, heads: Sequence[Head]) -> list[SessionSummary]:
-    """Show conversations; the number of statements does not depend on how many.
-
-    Args:
-        connection: A connection inside a transaction.
-        heads: The conversations.
-    """
-    if not heads:
-        return []
-    ids = [head.id for head in heads]
-    tips: dict[str, str] = {row[0]: row[1] for row in connection.execute(_tips(), _ids(ids)).all()}
-    rows = {row.id: row for row in connection.execute(_rows(), _ids({*ids, *tips.values()})).all()}
-    counted = {row.origin: row for row in connection.execute(_counts(), _ids(ids)).all()}
-    old = [origin for origin, row in counted.items() if row.old]
-    copies = {row.origin: row for row in connection.execute(_copies(), _ids(old)).all()}
-    previews: dict[str, object] = {
-        row[0]: row[1] for row in connection.execute(_previews(), _ids({*ids, *tips.values()})).all()
-    }
-    return [
-        _summary(
-            head,
-            rows[head.id],
-            rows[tips[head.id]],
-            (counted[head.id], copies.get(head.id)),
-            previews.get(tips[head.id]) or previews.get(head.id),
-        )
-        for head in heads
-    ]
-
-
-@cache
-def _tips() -> Select[Any]:
-    return select(LINEAGE.c.session_id, LINEAGE.c.tip_id).where(among(LINEAGE.c.session_id, _IDS))
-
-
-@cache
-def _rows() -> Select[Any]:
-    shown = ("id", "source", "title", "model", "cwd", "session_key", "started_at", "end_reason")
-    return select(*(s.c[name] for name in (*shown, "archived", "pinned", "hidden"))).where(among(s.c.id, _IDS))
-
-
-@cache
-def _counts() -> Select[Any]:
-    """Count live messages, and those that are older than their session, and sum the writers' counters."""
-    walk = continuations(_IDS)
-    count = select(func.count()).where(m.c.session_id == s.c.id)
-    # Hermes takes NULL for live. Two ranges of an index: a function of the column would be worked out for each message.
-    live = count.where(m.c.active == 1).scalar_subquery() + count.where(m.c.active.is_(None)).scalar_subquery()
-    old = count.where(m.c.active == 1, m.c.timestamp < s.c.started_at)
-    return (
-        select(
-            walk.c.origin,
-            func.sum(live).label("messages"),
-            func.sum(case((walk.c.id != walk.c.origin, old.scalar_subquery()), else_=0)).label("old"),
-            func.sum(s.c.tool_call_count).label("tool_calls"),
-            func.max(literal_column(ACTIVITY)).label("activity"),
-        )
-        .join(s, s.c.id == walk.c.id)
-        .group_by(walk.c.origin)
-    )
-
-
-@cache
-def _copies() -> Select[Any]:
-    """Count live messages that a continuation took along from an earlier member; they are older than it."""
-    walk = continuations(_IDS)
-    other = walk.alias("other")
-    original = MESSAGES.alias("original")
-    same = or_(
-        original.c.message_uid == m.c.message_uid,
-        and_(
-            original.c.role.is_not_distinct_from(m.c.role),
-            original.c.content.is_not_distinct_from(m.c.content),
-            original.c.tool_calls.is_not_distinct_from(m.c.tool_calls),
-        ),
-    )
-    taken_along = (
-        exists()
-        .where(
-            other.c.origin == walk.c.origin,
-            other.c.id != walk.c.id,
-            original.c.session_id == other.c.id,
-            original.c.active == 1,
-            original.c.timestamp == m.c.timestamp,
-            original.c.id < m.c.id,
-            same,
-        )
-        .correlate(walk, m)
-    )
-    calls = case((func.json_valid(m.c.tool_calls) == 1, func.json_array_length(m.c.tool_calls)), else_=0)
-    return (
-        select(walk.c.origin, func.count().label("messages"), func.sum(calls).label("tool_calls"))
-        .join(s, s.c.id == walk.c.id)
-        .join(m, and_(m.c.session_id == s.c.id, m.c.active == 1, m.c.timestamp < s.c.started_at))
-        .where(walk.c.id != walk.c.origin, s.c.started_at.between(EARLIEST, LATEST), taken_along)
-        .group_by(walk.c.origin)
-    )
-
-
-@cache
-def _previews() -> Select[Any]:
-    # Structured content begins with a NUL character, where length() ends: it is needed whole to be decoded.
-    shown = case((func.length(m.c.content) == 0, m.c.content), else_=func.substr(m.c.content, 1, _PREVIEW_READ))
-    first = (
-        select(shown)
-        .where(
-            m.c.session_id == s.c.id,
-            m.c.role == "user",
-            m.c.content.is_not(None),
-            visible(m, include_inactive=False),
-        )
-        .order_by(m.c.id)
-        .limit(1)
-        .scalar_subquery()
-    )
-    return select(s.c.id, first).where(among(s.c.id, _IDS))
-
-
-def _summary(head: Head, first: Any, tip: Any, counts: tuple[Any, Any], preview: object) -> SessionSummary:
-    counted, copies = counts
-    problems = Problems()
-    calls = read_count(counted.tool_calls, "tool_call_count", problems) or 0
-    return SessionSummary(
-        id=str(tip.id),
-        root_id=head.id,
-        kind=head.kind,
-        source=read_text(first.source, "source", problems),
-        title=_title(tip, problems) or _title(first, problems),
-        model=read_text(tip.model, "model", problems),
-        cwd=read_text(tip.cwd, "cwd", problems),
-        session_key=read_text(tip.session_key, "session_key", problems),
-        started=read_timestamp(first.started_at, "started_at", problems),
-        last_activity=counted.activity or None,
-        end_reason=read_text(tip.end_reason, "end_reason", problems),
-        message_count=counted.messages - (copies.messages if copies else 0),
-        tool_call_count=max(calls - (copies.tool_calls if copies else 0), 0),
-        archived=first.archived == 1,
-        pinned=first.pinned == 1,
-        hidden=first.hidden == 1,
-        preview=None if preview is None else _line(decode(preview).text),
-        problems=problems.as_tuple(),
-    )
-
-
-def _title(row: Any, problems: Problems) -> str | None:
-    title = read_text(row.title, "title", problems)
-    return title if title and title.strip() else None
-
-
-def _line(text: str) -> str:
-    line = " ".join(text.split())
-    return line if len(line) <= _PREVIEW_CHARACTERS else line[: _PREVIEW_CHARACTERS - 3] + "..."

@@ -25,6 +25,7 @@ from hermes_store.cells import Problems, read_text, read_timestamp
 from hermes_store.errors import HolderError, LockHeldError, LockLostError, no_such_session
 from hermes_store.holders import DEFAULT_TTL, age_of, judge, make_holder, read_holder
 from hermes_store.holding import Held, until_free
+from hermes_store.lineage import among, conversation_root
 from hermes_store.models import CompressionLock, HermesSession, SessionTurnLease
 from hermes_store.process import Here
 from hermes_store.records import LockInfo
@@ -107,8 +108,8 @@ def free_sessions(session_ids: Sequence[str]) -> tuple[Delete, Delete]:
         A statement for each of the two tables.
     """
     return (
-        delete(CompressionLock).where(CompressionLock.session_id.in_(session_ids)),
-        delete(SessionTurnLease).where(SessionTurnLease.conversation_id.in_(session_ids)),
+        delete(CompressionLock).where(among(CompressionLock.__table__.c.session_id, session_ids)),
+        delete(SessionTurnLease).where(among(SessionTurnLease.__table__.c.conversation_id, session_ids)),
     )
 
 
@@ -117,10 +118,24 @@ def conversation_of(session: Session, session_id: str) -> str:
 
     Args:
         session: Where to look.
-        session_id: The session at the root of the chain.
+        session_id: Any session of the chain.
     """
-    del session  # the caller names the root
-    return session_id
+    return conversation_root(session, session_id)
+
+
+def require_free(session: Session, session_id: str) -> None:
+    """Make sure that nobody compresses a session at this moment.
+
+    Args:
+        session: A session that holds the write lock.
+        session_id: The session.
+
+    Raises:
+        LockHeldError: Somebody does.
+    """
+    found = LeaseRepository(OpenScope(session), CompressionLock).get(session_id)
+    if found is not None and not found.is_free:
+        raise _held(found, "", process.here())
 
 
 class LeaseRepository:

@@ -211,6 +211,50 @@ class LineageNode:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Removal:
+    """What a deletion removes, or removed.
+
+    Attributes:
+        sessions: The sessions that go, in the order of their ids.
+        detached: Sessions that stay and lose their parent.
+        messages: How many messages go.
+    """
+
+    sessions: tuple[str, ...]
+    detached: tuple[str, ...]
+    messages: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SessionStats:
+    """How many of what a file holds.
+
+    Attributes:
+        sessions: All sessions; the sum over `by_kind`, and over `by_source`.
+        conversations: Roots, branches and resets, archived and hidden ones included.
+        by_kind: Sessions of each kind.
+        by_source: Sessions of each source.
+        open: Sessions that did not end.
+        archived: Sessions that are archived.
+        hidden: Sessions that are hidden.
+        pinned: Sessions that are pinned.
+        messages: All messages, rewound and archived ones included.
+        live_messages: Messages of the live conversations.
+    """
+
+    sessions: int
+    conversations: int
+    by_kind: Mapping[Kind, int]
+    by_source: Mapping[str, int]
+    open: int
+    archived: int
+    hidden: int
+    pinned: int
+    messages: int
+    live_messages: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class LineageReport:
     """What is odd about a file's lineage; nothing of it stops a walk or a listing.
 

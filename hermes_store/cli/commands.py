@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
@@ -21,13 +22,17 @@ from rich.table import Table
 from rich.text import Text
 
 from hermes_store import HermesStore, HermesStoreError, SearchPage, SearchPlan, migrations
+from hermes_store.cli.tree import as_mermaid, as_rows, as_tree
 from hermes_store.maintenance.info import StoreInfo, describe
 from hermes_store.migrations.runner import summarise
 from hermes_store.seeding import LOCALES, PROFILES
 from hermes_store.seeding import seed as make_corpus
 from hermes_store.target import resolve_target
 
-out = Console(highlight=False, soft_wrap=True)
+#: Columns where nobody looks at the output but a program: enough for nothing to be cut.
+_PIPED = 240
+
+out = Console(highlight=False, soft_wrap=True, width=None if sys.stdout.isatty() else _PIPED)
 err = Console(stderr=True, highlight=False, soft_wrap=True)
 
 PATH = click.argument("path", type=click.Path(path_type=Path))
@@ -197,18 +202,40 @@ def list_conversations(path: Path, as_json: bool, sources: tuple[str, ...], **op
         _print_json(entries)
         return
     table = Table(box=None, pad_edge=False)
-    for column in ("last activity", "source", "kind", "messages", "id", "title or beginning"):
-        table.add_column(column, overflow="fold" if column == "id" else "ellipsis", no_wrap=column != "id")
+    for column in ("last activity", "source", "kind", "messages"):
+        table.add_column(column, no_wrap=True)
+    table.add_column("id", overflow="fold", min_width=max((len(entry.id) for entry in entries), default=0))
+    table.add_column("title or beginning", no_wrap=True, overflow="ellipsis")
     for entry in entries:
         table.add_row(
             _when(entry.last_activity),
             Text(entry.source or "?"),
             entry.kind,
-            str(entry.message_count if entry.message_count is not None else "?"),
+            str(entry.message_count),
             Text(entry.id),
             Text(entry.title or entry.preview or ""),
         )
     out.print(table)
+
+
+@cli.command()
+@PATH
+@click.argument("name", metavar="ID")
+@click.option("--below", is_flag=True, help="Only what descends from it, not the whole tree it is in.")
+@click.option("--mermaid", is_flag=True, help="Print a Mermaid flow chart.")
+@JSON
+@one_line_errors
+def tree(path: Path, name: str, below: bool, mermaid: bool, as_json: bool) -> None:
+    """Draw the tree of sessions that ID (an id, the beginning of one, or a title) belongs to."""
+    with HermesStore.open(path, read_only=True, migrate="off") as store, store.read() as unit:
+        session_id = unit.sessions.resolve(name)
+        top = unit.lineage.tree(session_id if below else unit.lineage.root(session_id))
+    if as_json:
+        _print_json(list(as_rows(top)))
+    elif mermaid:
+        click.echo(as_mermaid(top))
+    else:
+        out.print(as_tree(top, session_id))
 
 
 @cli.command()

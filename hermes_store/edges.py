@@ -101,9 +101,10 @@ ACTIVITY = f"""max(
         CASE WHEN {_usable("s.last_activity_at")} THEN s.last_activity_at ELSE 0 END,
         CASE WHEN {_usable("s.started_at")} THEN s.started_at ELSE 0 END)"""
 
-# How fresh a member is, as text that sorts like (has messages, activity, id).
-_FRESHNESS = f"""printf('%d%!030.9f%s', EXISTS (SELECT 1 FROM messages AS m WHERE m.session_id = s.id),
-        {ACTIVITY}, s.id)"""
+# How fresh a member is, as text that sorts like (has messages, activity, id). Times are multiplied by a power of two,
+# which is exact, to whole numbers: doubles of this century have no more than 22 binary places.
+_FRESHNESS = f"""printf('%d%020d%s', EXISTS (SELECT 1 FROM messages AS m WHERE m.session_id = s.id),
+        CAST({ACTIVITY} * {2**22} AS INTEGER), s.id)"""
 
 # A ring has no top; the smallest id in it stands for one. `far` takes as many steps as there are ancestors, and only in
 # a ring does it get that far; UNION on ids ends every walk. A path down never comes back but to its first session,
@@ -122,11 +123,10 @@ coalesce((
         SELECT e.session_id
         UNION SELECT s.parent_session_id FROM up JOIN sessions AS s ON s.id = up.id
     ), far (id, steps) AS (
-        SELECT e.session_id, 0
-        UNION ALL SELECT s.parent_session_id, steps + 1 FROM far JOIN sessions AS s ON s.id = far.id
-        WHERE steps < (SELECT count(*) FROM up)
+        SELECT e.session_id, (SELECT count(*) FROM up)
+        UNION ALL SELECT s.parent_session_id, steps - 1 FROM far JOIN sessions AS s ON s.id = far.id WHERE steps > 0
     ), ring (id) AS (
-        SELECT id FROM far WHERE steps = (SELECT count(*) FROM up)
+        SELECT id FROM far WHERE steps = 0
         UNION SELECT s.parent_session_id FROM ring JOIN sessions AS s ON s.id = ring.id
     )
     SELECT min(id) FROM ring

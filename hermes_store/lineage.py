@@ -406,8 +406,10 @@ def _tree(session: Session, session_id: str) -> LineageNode:
     ).all()
     by_id = {str(row.id): row for row in rows}
     _require([session_id], by_id)
-    heads = [id_ for id_, row in by_id.items() if id_ == session_id or row.kind != "compression"]
-    tips = set(session.scalars(select(LINEAGE.c.tip_id).where(among(LINEAGE.c.session_id, heads))))
+    continued = {row.parent_session_id for row in rows if row.kind == "compression"}
+    heads = {id_ for id_, row in by_id.items() if id_ == session_id or row.kind != "compression"}
+    walked = session.scalars(select(LINEAGE.c.tip_id).where(among(LINEAGE.c.session_id, heads & continued)))
+    tips = (heads - continued) | set(walked)
     below: dict[str, list[str]] = {}
     for id_, row in by_id.items():
         if id_ not in {session_id, row.parent_session_id}:

@@ -119,10 +119,10 @@ def _lost_delegates(session: Session) -> dict[str, str]:
 
 
 def _detach(session: Session, removal: Removal) -> None:
-    """Take the parent off what stays, and keep it what it is.
+    """Take the parent off what stays, and keep it visible or hidden as it was.
 
-    A branch or reset that only its parent's end told of gets the marker, if a delegate marker it inherited would hide
-    it without a parent. A continuation takes its head's flags along, so that nothing hidden comes to light.
+    A delegate marker that it inherited would hide it without a parent; it is marked as a branch then, which wins. A
+    continuation takes its head's flags along, so that nothing hidden comes to light.
     """
     if not removal.detached:
         return
@@ -136,7 +136,7 @@ def _detach(session: Session, removal: Removal) -> None:
             flags = {name: 1 for name in ("archived", "hidden") if getattr(head, name) == 1}
             if flags:
                 _run(session, update(HermesSession).where(SESSIONS.c.id == row.session_id).values(**flags))
-        elif row.kind in {"branch", "reset"}:
+        if row.kind not in _WORK:
             config = func.json_set(SESSIONS.c.model_config, "$._branched_from", row.parent_id)
             hidden = _marker("_delegate_from").is_not(None) & _marker("_branched_from").is_(None)
             _run(

@@ -152,11 +152,10 @@ coalesce((
         SELECT e.session_id
         UNION SELECT s.parent_session_id FROM up JOIN sessions AS s ON s.id = up.id
     ), far (id, steps) AS (
-        SELECT e.session_id, 0
-        UNION ALL SELECT s.parent_session_id, steps + 1 FROM far JOIN sessions AS s ON s.id = far.id
-        WHERE steps < (SELECT count(*) FROM up)
+        SELECT e.session_id, (SELECT count(*) FROM up)
+        UNION ALL SELECT s.parent_session_id, steps - 1 FROM far JOIN sessions AS s ON s.id = far.id WHERE steps > 0
     ), ring (id) AS (
-        SELECT id FROM far WHERE steps = (SELECT count(*) FROM up)
+        SELECT id FROM far WHERE steps = 0
         UNION SELECT s.parent_session_id FROM ring JOIN sessions AS s ON s.id = ring.id
     )
     SELECT min(id) FROM ring
@@ -178,12 +177,12 @@ coalesce((
                         FROM below JOIN hs_session_edges AS deeper ON deeper.parent_id = below.id
                         WHERE deeper.kind = 'compression' AND deeper.session_id <> e.session_id
                     )
-                    SELECT max(printf('%d%!030.9f%s', EXISTS (SELECT 1 FROM messages AS m WHERE m.session_id = s.id),
-        max(
+                    SELECT max(printf('%d%020d%s', EXISTS (SELECT 1 FROM messages AS m WHERE m.session_id = s.id),
+        CAST(max(
         coalesce((SELECT m.timestamp FROM messages AS m WHERE m.session_id = s.id AND m.timestamp BETWEEN 86400.0 AND 7258118400.0
                   ORDER BY m.timestamp DESC LIMIT 1), 0),
         CASE WHEN s.last_activity_at BETWEEN 86400.0 AND 7258118400.0 THEN s.last_activity_at ELSE 0 END,
-        CASE WHEN s.started_at BETWEEN 86400.0 AND 7258118400.0 THEN s.started_at ELSE 0 END), s.id)) FROM below JOIN sessions AS s ON s.id = below.id
+        CASE WHEN s.started_at BETWEEN 86400.0 AND 7258118400.0 THEN s.started_at ELSE 0 END) * 4194304 AS INTEGER), s.id)) FROM below JOIN sessions AS s ON s.id = below.id
                 ) END AS freshness
                 FROM hs_session_edges AS child
                 WHERE child.parent_id = path.id AND child.kind = 'compression' AND child.session_id <> e.session_id

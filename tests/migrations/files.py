@@ -32,7 +32,7 @@ Cell = tuple[str, Any]
 #: Table to row id to column to cell.
 Cells = dict[str, dict[int, dict[str, Cell]]]
 
-_SEARCH = "m.name NOT GLOB 'messages_fts*' AND m.name NOT GLOB 'fts_v22_trash_*' AND m.name NOT GLOB 'hs_text_*'"
+_SEARCH = "m.name NOT GLOB 'messages_fts*' AND m.name NOT GLOB 'fts_v22_trash_*' AND m.name NOT GLOB 'hs_*'"
 
 
 @dataclass(frozen=True)
@@ -180,7 +180,7 @@ def shape(path: Path) -> dict[tuple[str, str], Any]:
 
 def hermes_objects(path: Path) -> dict[tuple[str, str], Any]:
     """The shape without what is exempt from comparison: our own objects, lazily made tables, shadow tables."""
-    exempt = ("ix_hs_", "hs_text_", "hermes_store_version", "telegram_", "idx_telegram_")
+    exempt = ("ix_hs_", "hs_", "hermes_store_version", "telegram_", "idx_telegram_")
     return {key: value for key, value in shape(path).items() if not key[1].startswith(exempt)}
 
 

@@ -636,7 +636,7 @@ def hold(of: Reference) -> None:
     assert all(of.tip(id_) in of.conversation(id_) for id_ in of.sessions)
     entries = of.listing(include_children=True, include_archived=True, include_hidden=True)
     heads = {id_ for id_ in of.sessions if of.conversation_root(id_) == id_}
-    assert set(listed(entries)) == {id_ for id_ in heads if of.kind(id_) != "compression"}
+    assert set(listed(entries)) == heads
     for id_ in of.sessions:
         assert of.depth(id_) == len(set(of.ancestors(id_)))
         assert of.root(id_) in {id_, *of.ancestors(id_)}

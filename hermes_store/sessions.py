@@ -153,9 +153,12 @@ class SessionRepository:
             conversations=sum(kinds[kind] for kind in HEADS),
             by_kind=dict(kinds),
             by_source=dict(sources),
+            open=flags["open"],
+            archived=flags["archived"],
+            hidden=flags["hidden"],
+            pinned=flags["pinned"],
             messages=messages,
             live_messages=live,
-            **flags,
         )
 
     def next_title(self, title: str) -> str:

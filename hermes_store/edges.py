@@ -57,6 +57,7 @@ def _usable(time: str) -> str:
 # first look spares them the rest.
 _MARKED = f"""(
     SELECT id, parent_session_id, source, title, started_at, nullif(session_key, '') AS chat,
+           coalesce(instr(model_config, '_from'), 0) AS may_be_marked,
            json_extract(config, '$._branched_from') AS branched_from,
            json_extract(config, '$._reset_from') AS reset_from,
            nullif(json_extract(config, '$._delegate_from'), '{ORPHANED}') AS delegate_from
@@ -64,7 +65,11 @@ _MARKED = f"""(
                     CASE WHEN json_valid(model_config) THEN model_config END END END AS config FROM sessions)
 )"""
 
+# The first case is the most frequent one, told without looking at all others; those that follow would say the same.
 _EDGES = f"""SELECT c.id AS session_id, c.parent_session_id AS parent_id, CASE
+    WHEN p.end_reason = 'compression' AND NOT c.may_be_marked AND c.source NOT IN ('tool', 'subagent')
+         AND c.started_at >= p.ended_at - {CONTINUATION_SLACK}
+         AND {_usable("c.started_at")} AND {_usable("p.ended_at")} THEN 'compression'
     WHEN c.parent_session_id IS NULL OR c.parent_session_id = c.id THEN
         CASE WHEN c.delegate_from IS NOT NULL AND c.branched_from IS NULL THEN 'delegate' ELSE 'root' END
     WHEN c.branched_from = p.id OR p.id IS NULL AND c.branched_from IS NOT NULL
@@ -135,13 +140,14 @@ coalesce((
     WITH RECURSIVE path (id, steps) AS (
         SELECT e.session_id, 0
         UNION ALL
-        SELECT next.id, steps + 1 FROM path, sessions AS next WHERE next.id = (
+        SELECT CASE WHEN (
+            SELECT count(*) FROM (SELECT 1 FROM sessions AS s WHERE s.parent_session_id = path.id LIMIT 2)
+        ) < 2 THEN (
+            SELECT child.session_id FROM hs_session_edges AS child
+            WHERE child.parent_id = path.id AND child.kind = 'compression' AND child.session_id <> e.session_id
+        ) ELSE (
             SELECT id FROM (
-                SELECT child.session_id AS id, CASE WHEN EXISTS (
-                    SELECT 1 FROM hs_session_edges AS twin
-                    WHERE twin.parent_id = path.id AND twin.kind = 'compression'
-                      AND twin.session_id <> child.session_id AND twin.session_id <> e.session_id
-                ) THEN (
+                SELECT child.session_id AS id, (
                     WITH RECURSIVE below (id) AS (
                         SELECT child.session_id
                         UNION SELECT deeper.session_id
@@ -149,13 +155,13 @@ coalesce((
                         WHERE deeper.kind = 'compression' AND deeper.session_id <> e.session_id
                     )
                     SELECT max({_FRESHNESS}) FROM below JOIN sessions AS s ON s.id = below.id
-                ) END AS freshness
+                ) AS freshness
                 FROM hs_session_edges AS child
                 WHERE child.parent_id = path.id AND child.kind = 'compression' AND child.session_id <> e.session_id
             ) ORDER BY freshness DESC LIMIT 1
-        )
+        ) END, steps + 1 FROM path WHERE path.id IS NOT NULL
     )
-    SELECT id FROM path ORDER BY steps DESC LIMIT 1
+    SELECT id FROM path WHERE id IS NOT NULL ORDER BY steps DESC LIMIT 1
 ) AS tip_id,
 (
     WITH RECURSIVE up (id) AS (

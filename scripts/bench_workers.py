@@ -48,7 +48,7 @@ def main() -> None:
 def jobs(what: str, path: Path, limit: int) -> dict[str, dict[str, Any]]:
     """Name the work: a label to the arguments of one search, or of one listing."""
     if what == "list":
-        return {"page 1": {"limit": limit, "offset": 0}, "page 10": {"limit": limit, "offset": 9 * limit}}
+        return _list_jobs(path, limit)
     import sqlite3
 
     from hermes_store.seeding.words import vocabulary
@@ -91,6 +91,24 @@ def jobs(what: str, path: Path, limit: int) -> dict[str, dict[str, Any]]:
     return work
 
 
+def _list_jobs(path: Path, limit: int) -> dict[str, dict[str, Any]]:
+    import sqlite3
+
+    plain = sqlite3.connect(path)
+    heads = [row[0] for row in plain.execute(
+        "SELECT id FROM sessions WHERE parent_session_id IS NULL AND end_reason = 'compression' ORDER BY id LIMIT 300"
+    )]  # fmt: skip
+    plain.close()
+    jobs: dict[str, dict[str, Any]] = {
+        "page 1": {"limit": limit, "offset": 0},
+        "page 50": {"limit": limit, "offset": 49 * limit},
+    }
+    if heads:
+        jobs |= {"tip of a chain": {"tips": heads[:1]}, f"tips of {len(heads)} chains": {"tips": heads}}
+        jobs["tree below a session"] = {"tree": heads[0]}
+    return jobs
+
+
 def _short_terms(path: Path) -> dict[int, list[str]]:
     """Han terms of one and two characters that are in the file, the most frequent ones first."""
     import sqlite3
@@ -116,7 +134,15 @@ def ours(what: str, path: str) -> Work:
 
     store = HermesStore.open(path, read_only=True, migrate="off")
     if what == "list":
-        return lambda job: [entry.id for entry in store.sessions.list(limit=job["limit"], offset=job["offset"])]
+
+        def answer(job: dict[str, Any]) -> list[Any]:
+            if "tree" in job:
+                return sorted(node.id for _, node in store.lineage.tree(job["tree"]).walk())
+            if "tips" in job:
+                return sorted(store.lineage.tips(job["tips"]).values())
+            return [entry.id for entry in store.sessions.list(limit=job["limit"], offset=job["offset"])]
+
+        return answer
     return lambda job: [hit.id for hit in store.search(job.pop("query"), **job).hits]
 
 
@@ -126,7 +152,15 @@ def release(what: str, path: str) -> Work:
 
     database = SessionDB(db_path=Path(path))
     if what == "list":
-        return lambda job: [row["id"] for row in database.list_sessions_rich(order_by_last_active=True, **job)]
+
+        def answer(job: dict[str, Any]) -> list[Any]:
+            if "tree" in job:
+                return []  # there is no such call
+            if "tips" in job:
+                return sorted(map(database.get_compression_tip, job["tips"]))
+            return [row["id"] for row in database.list_sessions_rich(order_by_last_active=True, **job)]
+
+        return answer
     return lambda job: [row["id"] for row in database.search_messages(job.pop("query"), **job)]
 
 
@@ -138,10 +172,28 @@ def floor(what: str, path: str) -> Work:  # noqa: C901 - one hand-written progra
     if what == "list":
         newest = (
             "SELECT s.id FROM sessions AS s LEFT JOIN (SELECT session_id, max(timestamp) AS t FROM messages GROUP BY 1) AS m"
-            " ON m.session_id = s.id WHERE s.archived = 0 AND s.hidden = 0 AND s.parent_session_id IS NULL"
-            " ORDER BY COALESCE(m.t, s.started_at) DESC, s.id DESC LIMIT ? OFFSET ?"
+            " ON m.session_id = s.id WHERE s.archived = 0 AND s.hidden = 0 AND coalesce(s.end_reason, '') <> 'compression'"
+            " AND s.source <> 'subagent' ORDER BY COALESCE(m.t, s.started_at) DESC, s.id DESC LIMIT ? OFFSET ?"
         )
-        return lambda job: [row[0] for row in plain.execute(newest, (job["limit"], job["offset"]))]
+        child = "SELECT id FROM sessions WHERE parent_session_id = ? AND source NOT IN ('subagent', 'tool')"
+        below = (
+            "WITH RECURSIVE b (id) AS (SELECT ? UNION SELECT s.id FROM b JOIN sessions AS s ON s.parent_session_id = b.id)"
+            " SELECT s.id, s.title, s.source, s.started_at, s.end_reason FROM b JOIN sessions AS s ON s.id = b.id"
+        )
+
+        def answer(job: dict[str, Any]) -> list[Any]:
+            if "tree" in job:
+                return sorted(row[0] for row in plain.execute(below, (job["tree"],)))
+            if "tips" in job:
+                tips = []
+                for tip in job["tips"]:
+                    while found := plain.execute(child, (tip,)).fetchone():
+                        tip = found[0]  # noqa: PLW2901 - it walks on
+                    tips.append(tip)
+                return sorted(tips)
+            return [row[0] for row in plain.execute(newest, (job["limit"], job["offset"]))]
+
+        return answer
     live = "(m.active = 1 OR m.compacted = 1) AND COALESCE(m.display_kind, '') <> 'hidden' AND s.archived = 0 AND s.hidden = 0"
     joined = f"JOIN messages AS m ON m.id = f.rowid JOIN sessions AS s ON s.id = m.session_id WHERE {live}"
     shown = f"{live} AND m.role <> 'tool' AND s.source NOT IN ('cron', 'subagent')"

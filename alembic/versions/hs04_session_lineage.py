@@ -95,6 +95,9 @@ END""",
 VIEWS = {
     "hs_session_edges": """CREATE VIEW hs_session_edges AS
 SELECT c.id AS session_id, c.parent_session_id AS parent_id, CASE
+    WHEN p.end_reason = 'compression' AND NOT c.may_be_marked AND c.source NOT IN ('tool', 'subagent')
+         AND c.started_at >= p.ended_at - 1.0
+         AND c.started_at BETWEEN 86400.0 AND 7258118400.0 AND p.ended_at BETWEEN 86400.0 AND 7258118400.0 THEN 'compression'
     WHEN c.parent_session_id IS NULL OR c.parent_session_id = c.id THEN
         CASE WHEN c.delegate_from IS NOT NULL AND c.branched_from IS NULL THEN 'delegate' ELSE 'root' END
     WHEN c.branched_from = p.id OR p.id IS NULL AND c.branched_from IS NOT NULL
@@ -115,6 +118,7 @@ SELECT c.id AS session_id, c.parent_session_id AS parent_id, CASE
         WHEN EXISTS (
             SELECT 1 FROM (
     SELECT id, parent_session_id, source, title, started_at, nullif(session_key, '') AS chat,
+           coalesce(instr(model_config, '_from'), 0) AS may_be_marked,
            json_extract(config, '$._branched_from') AS branched_from,
            json_extract(config, '$._reset_from') AS reset_from,
            nullif(json_extract(config, '$._delegate_from'), '__orphaned__') AS delegate_from
@@ -131,6 +135,7 @@ SELECT c.id AS session_id, c.parent_session_id AS parent_id, CASE
     ELSE 'delegate' END AS kind
 FROM (
     SELECT id, parent_session_id, source, title, started_at, nullif(session_key, '') AS chat,
+           coalesce(instr(model_config, '_from'), 0) AS may_be_marked,
            json_extract(config, '$._branched_from') AS branched_from,
            json_extract(config, '$._reset_from') AS reset_from,
            nullif(json_extract(config, '$._delegate_from'), '__orphaned__') AS delegate_from
@@ -164,13 +169,14 @@ coalesce((
     WITH RECURSIVE path (id, steps) AS (
         SELECT e.session_id, 0
         UNION ALL
-        SELECT next.id, steps + 1 FROM path, sessions AS next WHERE next.id = (
+        SELECT CASE WHEN (
+            SELECT count(*) FROM (SELECT 1 FROM sessions AS s WHERE s.parent_session_id = path.id LIMIT 2)
+        ) < 2 THEN (
+            SELECT child.session_id FROM hs_session_edges AS child
+            WHERE child.parent_id = path.id AND child.kind = 'compression' AND child.session_id <> e.session_id
+        ) ELSE (
             SELECT id FROM (
-                SELECT child.session_id AS id, CASE WHEN EXISTS (
-                    SELECT 1 FROM hs_session_edges AS twin
-                    WHERE twin.parent_id = path.id AND twin.kind = 'compression'
-                      AND twin.session_id <> child.session_id AND twin.session_id <> e.session_id
-                ) THEN (
+                SELECT child.session_id AS id, (
                     WITH RECURSIVE below (id) AS (
                         SELECT child.session_id
                         UNION SELECT deeper.session_id
@@ -183,13 +189,13 @@ coalesce((
                   ORDER BY m.timestamp DESC LIMIT 1), 0),
         CASE WHEN s.last_activity_at BETWEEN 86400.0 AND 7258118400.0 THEN s.last_activity_at ELSE 0 END,
         CASE WHEN s.started_at BETWEEN 86400.0 AND 7258118400.0 THEN s.started_at ELSE 0 END) * 4194304 AS INTEGER), s.id)) FROM below JOIN sessions AS s ON s.id = below.id
-                ) END AS freshness
+                ) AS freshness
                 FROM hs_session_edges AS child
                 WHERE child.parent_id = path.id AND child.kind = 'compression' AND child.session_id <> e.session_id
             ) ORDER BY freshness DESC LIMIT 1
-        )
+        ) END, steps + 1 FROM path WHERE path.id IS NOT NULL
     )
-    SELECT id FROM path ORDER BY steps DESC LIMIT 1
+    SELECT id FROM path WHERE id IS NOT NULL ORDER BY steps DESC LIMIT 1
 ) AS tip_id,
 (
     WITH RECURSIVE up (id) AS (

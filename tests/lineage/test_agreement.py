@@ -12,7 +12,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from lineage.forests import FOLDERS, KEYS, MODELS, SOURCES, Forest, seeded, write
+from fixture_files import STORES, Released
+from hypothesis import HealthCheck, given, settings
+from lineage.forests import FOLDERS, KEYS, MODELS, SOURCES, Forest, forests, read, seeded, write
 from lineage.reference import Reference
 
 from hermes_store import HermesStore
@@ -181,3 +183,26 @@ def test_walks_lists_and_deletions_are_those_of_the_plain_rows(make: Any, seed: 
     without_bounds(store)
     compare_lists(store, truth, random.Random(seed))
     compare_deletions(make, forest, truth, source)
+
+
+@pytest.mark.parametrize("name", STORES)
+def test_released_files_are_walked_and_listed_as_their_rows_say_before_and_after_an_upgrade(
+    released: Released, name: str
+) -> None:
+    path = released(name)
+    forest = read(path)
+    truth = Reference(forest.sessions, forest.messages)
+    with HermesStore.open(path, read_only=True, migrate="off") as store:
+        compare_walks(store, truth)
+        compare_lists(store, truth, random.Random(name))
+    with HermesStore.open(path, migrate="auto") as store:
+        upgraded = read(path)
+        truth = Reference(upgraded.sessions, upgraded.messages)
+        compare_walks(store, truth)
+        compare_lists(store, truth, random.Random(name))
+
+
+@given(forest=forests())
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_hypothesis_finds_no_forest_that_is_walked_otherwise(make: Any, forest: Forest) -> None:
+    compare_walks(make(forest), Reference(forest.sessions, forest.messages))

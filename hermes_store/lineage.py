@@ -288,7 +288,9 @@ class LineageRepository:
         walk = continuations(head)
         statement = select(SESSIONS.c.id, SESSIONS.c.parent_session_id).join(walk, walk.c.id == SESSIONS.c.id)
         with self._scope.reading() as session:
-            rows = sorted(session.execute(statement).all())  # here: SQLite might walk all sessions to have them in order
+            rows = sorted(
+                session.execute(statement).all()
+            )  # here: SQLite might walk all sessions to have them in order
         below: dict[str | None, list[str]] = {}
         for id_, parent_id in rows:
             below.setdefault(parent_id, []).append(str(id_))

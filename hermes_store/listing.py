@@ -178,14 +178,29 @@ def by_activity(connection: Connection, filters: ListFilters, *, expected: int) 
             fresh = wanted.heads(_find_heads(connection, [id_ for id_, _ in batch], heads))
             waiting |= fresh
             latest |= dict.fromkeys(fresh, 0.0)
-            met = [id_ for id_, bound in batch if bound * QUARTER > latest.get(heads.get(id_, ""), bound * QUARTER)]
-            for id_, activity in connection.execute(_activities(), given(met)).all():
-                latest[heads[id_]] = max(latest[heads[id_]], activity)
+            _look_up(connection, batch, heads, latest)
             horizon = batch[-1][1] * QUARTER
             yield from _final(waiting, latest, filters, horizon)
             if filters.after is not None and horizon < filters.after:
                 return
     yield from _final(waiting, latest, filters, 0)
+
+
+def _look_up(connection: Connection, batch: Sequence[Any], heads: dict[str, str], latest: dict[str, float]) -> None:
+    """Look up the exact activity of sessions that may be the freshest of their conversations.
+
+    First of one session of each, the one with the freshest bound: hardly any other can still be fresher after that.
+    """
+    freshest = {heads[id_]: id_ for id_, _ in reversed(batch) if id_ in heads}
+    for chosen in (set(freshest.values()), None):
+        open_ = [
+            id_
+            for id_, bound in batch
+            if (chosen is None or id_ in chosen) and bound * QUARTER > latest.get(heads.get(id_, ""), bound * QUARTER)
+        ]
+        if open_:
+            for id_, activity in connection.execute(_activities(), given(open_)).all():
+                latest[heads[id_]] = max(latest[heads[id_]], activity)
 
 
 def by_start(connection: Connection, filters: ListFilters) -> Iterator[Head]:

@@ -49,6 +49,8 @@ def jobs(what: str, path: Path, limit: int) -> dict[str, dict[str, Any]]:
     """Name the work: a label to the arguments of one search, or of one listing."""
     if what == "list":
         return _list_jobs(path, limit)
+    if what == "append":
+        return {"50 appends": {"single": 50}, "1,000 appends": {"single": 1000}, "1,000 at once": {"batch": 1000}}
     import sqlite3
 
     from hermes_store.seeding.words import vocabulary
@@ -132,6 +134,8 @@ def ours(what: str, path: str) -> Work:
     """This package."""
     from hermes_store import HermesStore
 
+    if what == "append":
+        return _our_appends(path)
     store = HermesStore.open(path, read_only=True, migrate="off")
     if what == "list":
 
@@ -146,11 +150,42 @@ def ours(what: str, path: str) -> Work:
     return lambda job: [hit.id for hit in store.search(job.pop("query"), **job).hits]
 
 
+def _our_appends(path: str) -> Work:
+    from hermes_store import HermesStore
+
+    store = HermesStore.open(path, migrate="off")
+    store.sessions.create("cli", id="bench")
+
+    def append(job: dict[str, Any]) -> list[Any]:
+        if "batch" in job:
+            store.messages.append_many("bench", [{"role": "user", "content": _text(at)} for at in range(job["batch"])])
+        else:
+            for number in range(job["single"]):
+                store.messages.append("bench", "user", _text(number))
+        return []
+
+    return append
+
+
+def _text(number: int) -> str:
+    return f"let us look at the docker network of the staging host once more, and at 数据库连接池 ({number})"
+
+
 def release(what: str, path: str) -> Work:
     """The Hermes on the path."""
     from hermes_state import SessionDB  # type: ignore[import-not-found] # only there when a release is
 
     database = SessionDB(db_path=Path(path))
+    if what == "append":
+        database.create_session("bench", "cli")
+
+        def append(job: dict[str, Any]) -> list[Any]:
+            # There is no call for many that it offers to others; its own batches go through the same one.
+            for number in range(job.get("single", job.get("batch", 0))):
+                database.append_message("bench", "user", _text(number))
+            return []
+
+        return append
     if what == "list":
 
         def answer(job: dict[str, Any]) -> list[Any]:

@@ -147,6 +147,25 @@ def top(session_id: str, parents: Mapping[str, str | None]) -> str:
     return min(line[line.index(current) :], key=_bytes)
 
 
+def tops(parents: Mapping[str, str | None]) -> dict[str, str]:
+    """Follow the parents of many sessions to the top, each edge once.
+
+    Args:
+        parents: Session id to its parent's.
+    """
+    found: dict[str, str] = {}
+    for id_ in parents:
+        line: list[str] = []
+        current: str | None = id_
+        while current is not None and current in parents and current not in found and len(line) <= len(parents):
+            line.append(current)
+            current = parents[current]
+        if line:
+            known = found[current] if current in found else top(id_, parents)
+            found |= dict.fromkeys(line, known)
+    return found
+
+
 def _start(name: str, ids: Ids) -> CTE:
     start = select(SESSIONS.c.id.label("origin"), SESSIONS.c.id.label("id"))
     return start.where(among(SESSIONS.c.id, ids)).cte(name, recursive=True)

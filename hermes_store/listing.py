@@ -34,11 +34,11 @@ from sqlalchemy import (
 )
 
 from hermes_store.edges import ACTIVITY, EARLIEST, EDGES, LATEST, LINEAGE
-from hermes_store.lineage import IDS, among, chain_upward, continuations, given, top
+from hermes_store.lineage import IDS, among, chain_upward, continuations, given, top, tops
 from hermes_store.records import Kind
 from hermes_store.search.filters import Moment, read_flag, read_moment, read_names
 from hermes_store.search.rows import SESSIONS, m, s, visible
-from hermes_store.sqlite.activity import ACTIVITY_TABLE, BOUND, QUARTER, activity_fault, counts_agree
+from hermes_store.sqlite.activity import FRESHEST, FRESHEST_WITHOUT, QUARTER, activity_fault, counts_agree
 from hermes_store.sqlite.views import current_shape
 
 #: Kinds of session that head a conversation of their own, and those that do so only when they are asked for.
@@ -171,11 +171,14 @@ def by_activity(connection: Connection, filters: ListFilters, *, expected: int) 
     heads: dict[str, str] = {}
     latest: dict[str, float] = {}
     waiting: dict[str, Head] = {}
-    size = min(max(2 * expected, _FIRST_BATCH), _LARGEST_BATCH)
+    size = min(max(expected + expected // 4, _FIRST_BATCH), _LARGEST_BATCH)
     with connection.exec_driver_sql(_bounds(connection)) as bounds:
         while batch := bounds.fetchmany(size):
             size = min(size * 2, _LARGEST_BATCH)
-            fresh = wanted.heads(_find_heads(connection, [id_ for id_, _ in batch], heads))
+            heads |= {id_: head for id_, _, head in batch if head is not None}
+            _find_heads(connection, [id_ for id_, _, _ in batch], heads)
+            met = dict.fromkeys(heads[id_] for id_, _, _ in batch if id_ in heads)
+            fresh = wanted.heads([head for head in met if head not in latest])
             waiting |= fresh
             latest |= dict.fromkeys(fresh, 0.0)
             _look_up(connection, batch, heads, latest)
@@ -190,17 +193,28 @@ def _look_up(connection: Connection, batch: Sequence[Any], heads: dict[str, str]
     """Look up the exact activity of sessions that may be the freshest of their conversations.
 
     First of one session of each, the one with the freshest bound: hardly any other can still be fresher after that.
+    Where its bound turns out too high (messages went), all members of its conversation are looked at.
     """
-    freshest = {heads[id_]: id_ for id_, _ in reversed(batch) if id_ in heads}
-    for chosen in (set(freshest.values()), None):
-        open_ = [
-            id_
-            for id_, bound in batch
-            if (chosen is None or id_ in chosen) and bound * QUARTER > latest.get(heads.get(id_, ""), bound * QUARTER)
-        ]
-        if open_:
-            for id_, activity in connection.execute(_activities(), given(open_)).all():
-                latest[heads[id_]] = max(latest[heads[id_]], activity)
+    bounds = {heads[id_]: (id_, bound) for id_, bound, _ in reversed(batch) if heads.get(id_) in latest}
+    chosen = [id_ for head, (id_, bound) in bounds.items() if bound * QUARTER > latest[head]]
+    _note(connection, chosen, heads, latest)
+    others = [
+        id_
+        for id_, bound, _ in batch
+        if heads.get(id_) in latest and bound * QUARTER > latest[heads[id_]] and bounds[heads[id_]][0] != id_
+    ]
+    _note(connection, others, heads, latest)
+    stale = [head for head, (_, bound) in bounds.items() if latest[head] < (bound - 1) * QUARTER]
+    if stale:
+        members = connection.execute(_members(), given(stale)).all()
+        heads |= {row.id: row.origin for row in members}
+        _note(connection, [row.id for row in members], heads, latest)
+
+
+def _note(connection: Connection, ids: Sequence[str], heads: dict[str, str], latest: dict[str, float]) -> None:
+    if ids:
+        for id_, activity in connection.execute(_activities(), given(ids)).all():
+            latest[heads[id_]] = max(latest[heads[id_]], activity)
 
 
 def by_start(connection: Connection, filters: ListFilters) -> Iterator[Head]:
@@ -271,8 +285,8 @@ def _bounds(connection: Connection) -> str:
         if connection.info.get(_COMPLETE) != shape.schema_cookie and counts_agree(connection):
             connection.info[_COMPLETE] = shape.schema_cookie
         if connection.info.get(_COMPLETE) == shape.schema_cookie:
-            return f"SELECT session_id, quarter FROM main.{ACTIVITY_TABLE} ORDER BY quarter DESC"
-    return f"SELECT s.id, {BOUND} FROM sessions AS s ORDER BY 2 DESC"
+            return FRESHEST
+    return FRESHEST_WITHOUT
 
 
 @cache
@@ -285,29 +299,17 @@ def _activities() -> Select[Any]:
     return select(s.c.id, literal_column(ACTIVITY)).where(among(s.c.id, IDS))
 
 
-def _find_heads(connection: Connection, ids: Sequence[str], known: dict[str, str]) -> list[str]:
-    """Find the heads of sessions' conversations and note them; give those that were not known before."""
-    fresh = [id_ for id_ in ids if id_ not in known]
-    if not fresh:
-        return []
-    parents: dict[str, str | None] = {row[0]: row[1] for row in connection.execute(_chain(), given(fresh)).all()}
-    heads = []
-    for id_ in parents:
-        line: list[str] = []
-        current: str | None = id_
-        while current is not None and current not in known and len(line) <= len(parents):
-            line.append(current)
-            current = parents.get(current)
-        if not line:
-            continue
-        if current in known:
-            head = known[current]
-        else:
-            head = line[-1] if current is None else top(id_, parents)  # a ring leads nowhere
-            heads.append(head)
-        for member in line:
-            known[member] = head
-    return heads
+@cache
+def _members() -> Select[Any]:
+    walk = continuations(IDS)
+    return select(walk.c.origin, walk.c.id)
+
+
+def _find_heads(connection: Connection, ids: Sequence[str], known: dict[str, str]) -> None:
+    """Find the heads of sessions' conversations where they are not known, and note them."""
+    unknown = [id_ for id_ in ids if id_ not in known]
+    if unknown:
+        known |= tops({row[0]: row[1] for row in connection.execute(_chain(), given(unknown)).all()})
 
 
 def _ring_heads(connection: Connection) -> list[str]:

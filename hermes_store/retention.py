@@ -13,7 +13,7 @@ from sqlalchemy import Select, literal_column, select
 from sqlalchemy.orm import Session
 
 from hermes_store.edges import ACTIVITY, EDGES
-from hermes_store.lineage import top
+from hermes_store.lineage import tops
 from hermes_store.listing import HEADS, WORKERS
 from hermes_store.search.rows import s
 
@@ -102,7 +102,7 @@ def _conversations(session: Session) -> dict[str, _Conversation]:
     """Gather all sessions of the file into their conversations; takes time in proportion to their number."""
     rows = session.execute(_members()).all()
     continues = {str(row.id): row.parent_id if row.kind == "compression" else None for row in rows}
-    heads = _tops(continues)
+    heads = tops(continues)
     found: dict[str, _Conversation] = {}
     for row in rows:
         if heads[row.id] == row.id:
@@ -116,20 +116,6 @@ def _conversations(session: Session) -> dict[str, _Conversation]:
         if heads[row.id] == row.id and row.parent_id in heads and heads[row.parent_id] != row.id:
             one.parent = heads[row.parent_id]
     return found
-
-
-def _tops(continues: Mapping[str, str | None]) -> dict[str, str]:
-    heads: dict[str, str] = {}
-    for id_ in continues:
-        line: list[str] = []
-        current: str | None = id_
-        while current is not None and current not in heads and len(line) <= len(continues):
-            line.append(current)
-            current = continues.get(current)
-        if line:
-            known = heads[current] if current in heads else top(id_, continues)
-            heads |= dict.fromkeys(line, known)
-    return heads
 
 
 def _members() -> Select[tuple[object, ...]]:

@@ -34,6 +34,7 @@ from hermes_store.search.execute import explain, search
 from hermes_store.search.filters import make_filters
 from hermes_store.search.records import SearchPage, SearchPlan
 from hermes_store.sessions import SessionRepository
+from hermes_store.sqlite.activity import activity_fault, settle
 from hermes_store.sqlite.backup import backup_to
 from hermes_store.sqlite.capabilities import Capabilities, probe
 from hermes_store.sqlite.decoded import DRAIN_WEIGHT, drain, text_index_fault
@@ -361,16 +362,20 @@ class HermesStore:
                     raw.execute("PRAGMA foreign_keys=OFF")
 
     def _index_decoded(self, connection: Connection, shape: Shape) -> None:
-        """Move some decoded texts into their index, if nobody else is writing.
+        """Move some decoded texts into their index and settle some sessions' heads, if nobody else is writing.
 
         In a transaction of its own: where that index is damaged, SQLite rolls back more than a savepoint.
         """
-        if text_index_fault(shape) is not None:
+        indexed, bounded = text_index_fault(shape) is None, activity_fault(shape) is None
+        if not indexed and not bounded:
             return
         connection.execution_options(**{TIMEOUT_OPTION: 0.0})
         try:
             begin(connection, "immediate", 0.0, restore=self._timeout)
-            drain(connection, DRAIN_WEIGHT)
+            if bounded:
+                settle(connection)
+            if indexed:
+                drain(connection, DRAIN_WEIGHT)
             connection.commit()
         except (DatabaseError, StoreBusyError) as error:
             log.debug("decoded texts wait for the next write or upgrade: %s", type(error).__name__)

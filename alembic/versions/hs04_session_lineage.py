@@ -4,8 +4,8 @@ Two views say what each session is to its parent, and where that leads: ``hs_ses
 ``parent_id``, ``kind``) and ``hs_session_lineage``, which adds ``root_id``, ``tip_id`` and ``depth``. Both read nothing
 but Hermes's tables; ask them for single sessions (``WHERE session_id = …``): each row of the second walks its tree.
 
-The table ``hs_session_activity`` holds a bound on each session's last activity, so that a listing starts with the
-freshest. Its triggers run in every program that writes the file, so they must not be able to fail: no index, no JSON,
+The table ``hs_session_activity`` holds a bound on each session's last activity, and which session heads its
+conversation (NULL where that has to be found out again), so that a listing starts with the freshest. Its triggers run in every program that writes the file, so they must not be able to fail: no index, no JSON,
 no constraint, and no conflict that the OR clause of an outer INSERT could turn against its writer.
 """
 
@@ -22,19 +22,31 @@ branch_labels = None
 depends_on = None
 
 TABLES = {
-    "hs_session_activity": "CREATE TABLE hs_session_activity (session_id TEXT PRIMARY KEY, quarter INTEGER)",
+    "hs_session_activity": "CREATE TABLE hs_session_activity (session_id TEXT PRIMARY KEY, quarter INTEGER, head_id TEXT)",
 }
 
 INDEXES = {
     "ix_hs_session_activity_quarter": """CREATE INDEX ix_hs_session_activity_quarter
-    ON hs_session_activity (quarter DESC, session_id)""",
+    ON hs_session_activity (quarter DESC, session_id, head_id)""",
+    "ix_hs_session_activity_head": """CREATE INDEX ix_hs_session_activity_head
+    ON hs_session_activity (head_id, quarter)""",
 }
 
 TRIGGERS = {
     "hs_activity_session_insert": """CREATE TRIGGER hs_activity_session_insert AFTER INSERT ON sessions
 BEGIN
-    INSERT INTO hs_session_activity (session_id, quarter)
-    SELECT new.id, 0 WHERE NOT EXISTS (SELECT 1 FROM hs_session_activity WHERE session_id = new.id);
+    UPDATE hs_session_activity SET head_id = NULL WHERE head_id IN (
+        SELECT a.head_id FROM hs_session_activity AS a WHERE a.session_id = new.id);
+    UPDATE hs_session_activity SET head_id = NULL WHERE head_id IN (
+        SELECT a.head_id FROM sessions AS s JOIN hs_session_activity AS a ON a.session_id = s.id
+        WHERE s.parent_session_id = new.id);
+    UPDATE hs_session_activity SET head_id = NULL WHERE head_id IN (
+        SELECT a.head_id FROM sessions AS p JOIN sessions AS s ON s.parent_session_id = p.id
+        JOIN hs_session_activity AS a ON a.session_id = s.id
+        WHERE p.id IN (new.parent_session_id) AND p.end_reason = 'compression');
+    INSERT INTO hs_session_activity (session_id, quarter, head_id)
+    SELECT new.id, 0, CASE WHEN new.parent_session_id IS NULL THEN new.id END
+    WHERE NOT EXISTS (SELECT 1 FROM hs_session_activity WHERE session_id = new.id);
     UPDATE hs_session_activity SET quarter = CAST(new.started_at / 900 AS INTEGER) + 1
     WHERE session_id = new.id AND new.started_at BETWEEN 86400 AND 7258118400
       AND quarter < CAST(new.started_at / 900 AS INTEGER) + 1;
@@ -56,12 +68,33 @@ BEGIN
     WHERE session_id = new.id AND new.last_activity_at BETWEEN 86400 AND 7258118400
       AND quarter < CAST(new.last_activity_at / 900 AS INTEGER) + 1;
 END""",
+    "hs_activity_session_end": """CREATE TRIGGER hs_activity_session_end AFTER UPDATE OF ended_at, end_reason ON sessions
+WHEN new.ended_at IS NOT old.ended_at OR new.end_reason IS NOT old.end_reason
+BEGIN
+    UPDATE hs_session_activity SET head_id = NULL WHERE head_id IN (
+        SELECT a.head_id FROM sessions AS s JOIN hs_session_activity AS a ON a.session_id = s.id
+        WHERE s.parent_session_id = new.id);
+END""",
+    "hs_activity_session_edge": """CREATE TRIGGER hs_activity_session_edge
+AFTER UPDATE OF parent_session_id, source, started_at, model_config ON sessions
+WHEN new.parent_session_id IS NOT old.parent_session_id OR new.source IS NOT old.source
+  OR new.started_at IS NOT old.started_at OR new.model_config IS NOT old.model_config
+BEGIN
+    UPDATE hs_session_activity SET head_id = NULL WHERE head_id IN (
+        SELECT a.head_id FROM hs_session_activity AS a WHERE a.session_id = new.id);
+    UPDATE hs_session_activity SET head_id = NULL WHERE head_id IN (
+        SELECT a.head_id FROM sessions AS p JOIN sessions AS s ON s.parent_session_id = p.id
+        JOIN hs_session_activity AS a ON a.session_id = s.id
+        WHERE p.id IN (old.parent_session_id, new.parent_session_id) AND p.end_reason = 'compression');
+END""",
     "hs_activity_session_rename": """CREATE TRIGGER hs_activity_session_rename AFTER UPDATE OF id ON sessions
 WHEN new.id IS NOT old.id
 BEGIN
+    UPDATE hs_session_activity SET head_id = NULL;
     DELETE FROM hs_session_activity WHERE session_id = old.id;
-    INSERT INTO hs_session_activity (session_id, quarter)
-    SELECT new.id, 0 WHERE NOT EXISTS (SELECT 1 FROM hs_session_activity WHERE session_id = new.id);
+    INSERT INTO hs_session_activity (session_id, quarter, head_id)
+    SELECT new.id, 0, CASE WHEN new.parent_session_id IS NULL THEN new.id END
+    WHERE NOT EXISTS (SELECT 1 FROM hs_session_activity WHERE session_id = new.id);
     UPDATE hs_session_activity SET quarter = CAST(new.started_at / 900 AS INTEGER) + 1
     WHERE session_id = new.id AND new.started_at BETWEEN 86400 AND 7258118400
       AND quarter < CAST(new.started_at / 900 AS INTEGER) + 1;
@@ -73,9 +106,19 @@ BEGIN
         WHERE session_id = new.id AND timestamp BETWEEN 86400 AND 7258118400 ORDER BY timestamp DESC LIMIT 1))
     WHERE session_id = new.id AND EXISTS (
         SELECT 1 FROM messages WHERE session_id = new.id AND timestamp BETWEEN 86400 AND 7258118400);
+    UPDATE hs_session_activity SET head_id = NULL WHERE session_id = new.id;
 END""",
     "hs_activity_session_delete": """CREATE TRIGGER hs_activity_session_delete AFTER DELETE ON sessions
 BEGIN
+    UPDATE hs_session_activity SET head_id = NULL WHERE head_id IN (
+        SELECT a.head_id FROM hs_session_activity AS a WHERE a.session_id = old.id);
+    UPDATE hs_session_activity SET head_id = NULL WHERE head_id IN (
+        SELECT a.head_id FROM sessions AS s JOIN hs_session_activity AS a ON a.session_id = s.id
+        WHERE s.parent_session_id = old.id);
+    UPDATE hs_session_activity SET head_id = NULL WHERE head_id IN (
+        SELECT a.head_id FROM sessions AS p JOIN sessions AS s ON s.parent_session_id = p.id
+        JOIN hs_session_activity AS a ON a.session_id = s.id
+        WHERE p.id IN (old.parent_session_id) AND p.end_reason = 'compression');
     DELETE FROM hs_session_activity WHERE session_id = old.id;
 END""",
     "hs_activity_message_insert": """CREATE TRIGGER hs_activity_message_insert AFTER INSERT ON messages

@@ -1,14 +1,15 @@
 """Which sessions are the freshest, without looking at all of them: the table ``hs_session_activity``.
 
-It holds one row per session, with the quarter of an hour (counted from 1970) before whose end its last activity lies.
-That is a bound, not a time: a listing walks the sessions from the freshest bound on, looks up the exact activity of
-those it meets, and stops when no bound can beat what it has. So the plain triggers that feed the table only ever raise
-a bound, write a session's row once in a quarter of an hour rather than with every message, and need not notice when
-messages go. They run in every program that writes the file, and must not be able to fail: no JSON, no search index, no
-constraint.
+It holds one row per session. ``quarter`` is the quarter of an hour (counted from 1970) before whose end its last
+activity lies: a bound, not a time. A listing walks from the freshest bound on, looks up the exact activity of what it
+meets, and stops when no bound can beat what it has. So the triggers that feed it only ever raise a bound, write a row
+once in a quarter of an hour rather than with every message, and need not notice when messages go. ``head_id`` is the
+session that heads its conversation, or NULL: triggers set it to NULL for every session whose head may have changed, and
+`settle` finds it out again when this package writes.
 
-Without the table, or with one that lacks sessions, the bounds are worked out from the sessions and messages: the answer
-is the same, and takes time in proportion to the number of sessions.
+The triggers run in every program that writes the file, and must not be able to fail: no JSON, no search index, no
+constraint. Without the table, or with one that lacks sessions, bounds are worked out from the sessions and messages:
+the answer is the same, and takes time in proportion to the number of sessions.
 """
 
 from __future__ import annotations
@@ -17,7 +18,8 @@ from collections.abc import Mapping
 
 from sqlalchemy import Connection
 
-from hermes_store.edges import ACTIVITY
+from hermes_store.edges import ACTIVITY, lineage_views
+from hermes_store.lineage import IDS, chain_upward, given, tops
 from hermes_store.sqlite.shape import Shape, text_digest
 
 ACTIVITY_TABLE = "hs_session_activity"
@@ -26,18 +28,29 @@ QUARTER = 900
 
 #: Type and name of everything that must be there, with the digest of its text as the revision makes it.
 _DIGESTS: Mapping[tuple[str, str], str] = {
-    ("table", ACTIVITY_TABLE): "af08b464ff6a9491",
-    ("index", "ix_hs_session_activity_quarter"): "74f6601f4145acfc",
-    ("trigger", "hs_activity_session_insert"): "f49951044b8c5d30",
+    ("table", ACTIVITY_TABLE): "2ca1984b7f6714bf",
+    ("index", "ix_hs_session_activity_head"): "0a5a95990bd3367c",
+    ("index", "ix_hs_session_activity_quarter"): "2358f475b6acaa8c",
+    ("trigger", "hs_activity_session_insert"): "41bc28589fc6d608",
     ("trigger", "hs_activity_session_update"): "47cff5d630780784",
-    ("trigger", "hs_activity_session_rename"): "236bf6989dc7797d",
-    ("trigger", "hs_activity_session_delete"): "2c950db4acd38fa3",
+    ("trigger", "hs_activity_session_end"): "a2c8dbaacdf1c5bd",
+    ("trigger", "hs_activity_session_edge"): "3bfcd37d77b62902",
+    ("trigger", "hs_activity_session_rename"): "8e7cdb79180fb781",
+    ("trigger", "hs_activity_session_delete"): "fd6e0e2b63b60ac9",
     ("trigger", "hs_activity_message_insert"): "7d14220c137cbeb8",
     ("trigger", "hs_activity_message_update"): "3524bdc541b8e873",
 }
 
 #: The bound of a session ``s``; 0 where no time of it can be believed.
 BOUND = f"""CASE WHEN {ACTIVITY} > 0 THEN CAST({ACTIVITY} / {QUARTER} AS INTEGER) + 1 ELSE 0 END"""
+#: The freshest of each conversation's sessions (with equal bounds all of them), and those whose head is not known.
+FRESHEST = f"""SELECT a.session_id, a.quarter, a.head_id FROM main.{ACTIVITY_TABLE} AS a
+    WHERE a.head_id IS NULL OR a.quarter = (
+        SELECT max(o.quarter) FROM main.{ACTIVITY_TABLE} AS o WHERE o.head_id = a.head_id)
+    ORDER BY a.quarter DESC"""
+#: The same worked out from the sessions.
+FRESHEST_WITHOUT = f"SELECT s.id, {BOUND} AS quarter, NULL FROM sessions AS s ORDER BY quarter DESC"
+
 _ROWS = f"SELECT s.id, {BOUND} FROM main.sessions AS s WHERE s.id IS NOT NULL"
 _LACKING = (
     f"SELECT s.id FROM main.sessions AS s LEFT JOIN main.{ACTIVITY_TABLE} AS a ON a.session_id = s.id"
@@ -47,6 +60,13 @@ _LEFT_OVER = (
     f"SELECT a.session_id FROM main.{ACTIVITY_TABLE} AS a"
     " WHERE NOT EXISTS (SELECT 1 FROM main.sessions AS s WHERE s.id = a.session_id)"
 )
+_UNSETTLED = f"SELECT session_id FROM main.{ACTIVITY_TABLE} WHERE head_id IS NULL LIMIT ?"
+_SETTLE = f"UPDATE main.{ACTIVITY_TABLE} SET head_id = ? WHERE session_id = ? AND head_id IS NOT ?"
+_CONTINUES = (
+    f"SELECT session_id, CASE kind WHEN 'compression' THEN parent_id END FROM ({lineage_views()['hs_session_edges']})"
+)
+#: Sessions settled after a write.
+_SETTLED_AT_ONCE = 200
 
 
 def activity_fault(shape: Shape) -> str | None:
@@ -77,12 +97,16 @@ def counts_agree(connection: Connection) -> bool:
 
 
 def is_wrong(connection: Connection) -> bool:
-    """Tell whether a session has no row or too low a bound, or a row no session; looks at all sessions.
+    """Tell whether a row is missing or left over, a bound too low or a head another one; looks at all sessions.
 
     Args:
         connection: A connection of a file whose objects are as they should be.
     """
-    return any(connection.exec_driver_sql(f"{query} LIMIT 1").first() for query in (_LACKING, _LEFT_OVER))
+    if any(connection.exec_driver_sql(f"{query} LIMIT 1").first() for query in (_LACKING, _LEFT_OVER)):
+        return True
+    heads = _all_heads(connection)
+    stored = connection.exec_driver_sql(f"SELECT session_id, head_id FROM main.{ACTIVITY_TABLE} WHERE head_id NOT NULL")
+    return any(heads.get(session_id) != head_id for session_id, head_id in stored)
 
 
 def refill(connection: Connection) -> None:
@@ -93,3 +117,27 @@ def refill(connection: Connection) -> None:
     """
     connection.exec_driver_sql(f"DELETE FROM main.{ACTIVITY_TABLE}")
     connection.exec_driver_sql(f"INSERT INTO main.{ACTIVITY_TABLE} (session_id, quarter) {_ROWS}")
+    _store(connection, _all_heads(connection))
+
+
+def settle(connection: Connection) -> None:
+    """Find out heads that are not known, some of them.
+
+    Args:
+        connection: A connection inside a write transaction, on a file whose objects are as they should be, with the
+            views of `hermes_store.edges`.
+    """
+    unknown = connection.exec_driver_sql(_UNSETTLED, (_SETTLED_AT_ONCE,)).scalars().all()
+    if unknown:
+        # With all that they continue: a head is forgotten by conversation, so none may be half known.
+        rows = connection.execute(chain_upward(IDS), given(unknown))
+        _store(connection, tops({row[0]: row[1] for row in rows}))
+
+
+def _all_heads(connection: Connection) -> dict[str, str]:
+    return tops({row[0]: row[1] for row in connection.exec_driver_sql(_CONTINUES)})
+
+
+def _store(connection: Connection, heads: Mapping[str, str]) -> None:
+    if heads:
+        connection.exec_driver_sql(_SETTLE, [(head, session_id, head) for session_id, head in heads.items()])

@@ -1,32 +1,15 @@
-"""Walking from session to session: up to where a conversation began, down to where it goes on.
+"""Questions about sessions' relatives: what one is to its parent, where its conversation began and goes on, its kin.
 
-Builders are SQLAlchemy Core, take one id, many, or a SELECT of ids, and compose into larger statements: each is a
-recursive CTE with the columns ``origin`` (the session asked about) and ``id``. They use UNION on ids, never UNION ALL:
-real files hold rings and self-parents, and such a walk must end. What an edge means is `hermes_store.edges`' to say; a
-tip is a column of its view ``hs_session_lineage``, which an application can join as well.
-
-`LineageRepository` runs them, with a constant number of statements for each question.
+What an edge means is `hermes_store.edges`' to say, and how one walks along them `hermes_store.walks`', whose builders
+are to be had from here as well. Each question takes a constant number of statements.
 """
 
 from __future__ import annotations
 
-import json
 from collections.abc import Collection, Iterable, Mapping
 from typing import Any, cast
 
-from sqlalchemy import (
-    CTE,
-    BindParameter,
-    ColumnElement,
-    Select,
-    String,
-    bindparam,
-    case,
-    func,
-    literal,
-    literal_column,
-    select,
-)
+from sqlalchemy import ColumnElement, func, literal_column, select
 from sqlalchemy.orm import Session
 
 from hermes_store.cells import Problems, read_text, read_timestamp
@@ -34,160 +17,20 @@ from hermes_store.edges import ACTIVITY, EDGES, LINEAGE
 from hermes_store.errors import no_such_session
 from hermes_store.records import Kind, LineageNode, LineageReport
 from hermes_store.scope import Scope
-from hermes_store.search.rows import MESSAGES, SESSIONS, listed, s
+from hermes_store.search.rows import MESSAGES, SESSIONS, s
+from hermes_store.walks import (
+    Ids,
+    among,
+    ancestors,
+    chain_upward,
+    continuations,
+    conversation_root,
+    descendants,
+    in_bytes,
+    top,
+)
 
-#: One id, many, a SELECT of ids, or a parameter that is a JSON list of them (then the statement can be made once).
-Ids = str | Collection[str] | Select[Any] | BindParameter[str]
-
-#: A parameter for statements that are made once; its value comes from `given`.
-IDS = bindparam("ids", type_=String)
-
-# Made once: an alias costs more to make than most of these walks cost to run.
-_child, _parent, _edge = SESSIONS.alias("child"), SESSIONS.alias("parent"), EDGES.alias("edge")
-
-
-def among(column: ColumnElement[Any], ids: Ids) -> ColumnElement[bool]:
-    """Say that a column is one of some ids; the statement is the same for any number of them.
-
-    Args:
-        column: The column.
-        ids: The ids.
-    """
-    if isinstance(ids, str):
-        return column == ids
-    if isinstance(ids, Select):
-        return column.in_(ids)
-    return column.in_(listed(ids if isinstance(ids, BindParameter) else literal(given(ids)["ids"])))
-
-
-def given(ids: Iterable[str]) -> dict[str, str]:
-    """Give the value of `IDS`.
-
-    Args:
-        ids: The ids.
-    """
-    return {"ids": json.dumps(list(ids))}
-
-
-def ancestors(ids: Ids) -> CTE:
-    """Walk up over edges of every kind, the sessions themselves included.
-
-    Args:
-        ids: Where to start.
-    """
-    walk = _start("ancestors", ids)
-    return walk.union(
-        select(walk.c.origin, _parent.c.id)
-        .select_from(walk)
-        .join(_child, _child.c.id == walk.c.id)
-        .join(_parent, _parent.c.id == _child.c.parent_session_id)
-    )
-
-
-def descendants(ids: Ids) -> CTE:
-    """Walk down over edges of every kind, the sessions themselves included.
-
-    Args:
-        ids: Where to start.
-    """
-    walk = _start("descendants", ids)
-    return walk.union(
-        select(walk.c.origin, _child.c.id).select_from(walk).join(_child, _child.c.parent_session_id == walk.c.id)
-    )
-
-
-def continuations(ids: Ids) -> CTE:
-    """Walk down over compression edges, the sessions themselves included: the members of a conversation below them.
-
-    Args:
-        ids: Where to start.
-    """
-    walk = _start("continuations", ids)
-    return walk.union(
-        select(walk.c.origin, _edge.c.session_id)
-        .select_from(walk)
-        .join(_edge, _edge.c.parent_id == walk.c.id)
-        .where(_edge.c.kind == "compression")
-    )
-
-
-def chain_upward(ids: Ids) -> Select[Any]:
-    """Select ``id`` and ``continues`` of sessions and of all that they continue.
-
-    ``continues`` is the parent over a compression edge; NULL at the head of a conversation. `top` reads it.
-
-    Args:
-        ids: Where to start.
-    """
-    first = select(EDGES.c.session_id.label("id"), _continues(EDGES)).where(among(EDGES.c.session_id, ids))
-    walk = first.cte("chain", recursive=True)
-    walk = walk.union(
-        select(_edge.c.session_id, _continues(_edge))
-        .select_from(walk)
-        .join(_edge, _edge.c.session_id == walk.c.continues)
-    )
-    return select(walk.c.id, walk.c.continues)
-
-
-def top(session_id: str, parents: Mapping[str, str | None]) -> str:
-    """Follow parents to the top; of a ring, which has none, the smallest id stands for it.
-
-    Args:
-        session_id: Where to start.
-        parents: Session id to its parent's.
-    """
-    seen: dict[str, None] = {}
-    current: str | None = session_id
-    while current is not None and current in parents and current not in seen:
-        seen[current] = None
-        last, current = current, parents[current]
-    if current is None or current not in seen:
-        return last if seen else session_id
-    line = list(seen)
-    return min(line[line.index(current) :], key=_bytes)
-
-
-def tops(parents: Mapping[str, str | None]) -> dict[str, str]:
-    """Follow the parents of many sessions to the top, each edge once.
-
-    Args:
-        parents: Session id to its parent's.
-    """
-    found: dict[str, str] = {}
-    for id_ in parents:
-        line: list[str] = []
-        current: str | None = id_
-        while current is not None and current in parents and current not in found and len(line) <= len(parents):
-            line.append(current)
-            current = parents[current]
-        if line:
-            known = found[current] if current in found else top(id_, parents)
-            found |= dict.fromkeys(line, known)
-    return found
-
-
-def _start(name: str, ids: Ids) -> CTE:
-    start = select(SESSIONS.c.id.label("origin"), SESSIONS.c.id.label("id"))
-    return start.where(among(SESSIONS.c.id, ids)).cte(name, recursive=True)
-
-
-def _continues(edge: Any) -> ColumnElement[str | None]:
-    return case((edge.c.kind == "compression", edge.c.parent_id)).label("continues")
-
-
-def _bytes(id_: str) -> bytes:
-    return id_.encode(errors="surrogatepass")
-
-
-def conversation_root(session: Session, session_id: str) -> str:
-    """Find the session that began a session's conversation; see `LineageRepository.conversation_root`.
-
-    Args:
-        session: Where to look.
-        session_id: The session; its own id comes back when it does not exist.
-    """
-    parents = {row.id: row.continues for row in session.execute(chain_upward(session_id))}
-    return top(session_id, parents)
+__all__ = ["Ids", "LineageRepository", "ancestors", "chain_upward", "continuations", "conversation_root", "descendants"]
 
 
 class LineageRepository:
@@ -498,7 +341,7 @@ def _rings(parents: Mapping[str, str | None]) -> list[tuple[str, ...]]:
             current = parents[current]
         if current in line:
             ring = list(line)[line[current] :]
-            first = ring.index(min(ring, key=_bytes))
+            first = ring.index(min(ring, key=in_bytes))
             rings.append(tuple(ring[first:] + ring[:first]))
         done.update(line)
     return rings

@@ -34,12 +34,12 @@ from sqlalchemy import (
 )
 
 from hermes_store.edges import ACTIVITY, EARLIEST, EDGES, LATEST, LINEAGE
-from hermes_store.lineage import IDS, among, chain_upward, continuations, given, top, tops
 from hermes_store.records import Kind
 from hermes_store.search.filters import Moment, read_flag, read_moment, read_names
 from hermes_store.search.rows import SESSIONS, m, s, visible
 from hermes_store.sqlite.activity import FRESHEST, FRESHEST_WITHOUT, QUARTER, activity_fault, counts_agree
 from hermes_store.sqlite.views import current_shape
+from hermes_store.walks import IDS, among, chain_upward, continuations, given, top, tops
 
 #: Kinds of session that head a conversation of their own, and those that do so only when they are asked for.
 HEADS: tuple[Kind, ...] = ("root", "branch", "reset")

@@ -25,11 +25,11 @@ from hermes_store.cells import Problems, read_text, read_timestamp
 from hermes_store.errors import HolderError, LockHeldError, LockLostError, no_such_session
 from hermes_store.holders import DEFAULT_TTL, age_of, judge, make_holder, read_holder
 from hermes_store.holding import Held, until_free
-from hermes_store.lineage import among, conversation_root
 from hermes_store.models import CompressionLock, HermesSession, SessionTurnLease
 from hermes_store.process import Here
 from hermes_store.records import LockInfo
 from hermes_store.scope import OpenScope, Scope
+from hermes_store.walks import among, conversation_root
 
 log = logging.getLogger("hermes_store.locks")
 

@@ -14,11 +14,11 @@ from sqlalchemy import CTE, ColumnElement, CursorResult, case, delete, exists, f
 from sqlalchemy.orm import Session
 
 from hermes_store.edges import EDGES
-from hermes_store.lineage import IDS, among, chain_upward, given, top
 from hermes_store.locks import free_sessions
 from hermes_store.models import HermesSession, Message, SessionModelUsage, SystemPrompt
 from hermes_store.records import Removal
 from hermes_store.search.rows import MESSAGES, SESSIONS
+from hermes_store.walks import IDS, among, chain_upward, given, top
 
 _WORK = ("delegate", "tool")
 _edge = EDGES.alias("edge")

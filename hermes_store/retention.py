@@ -13,9 +13,9 @@ from sqlalchemy import Select, literal_column, select
 from sqlalchemy.orm import Session
 
 from hermes_store.edges import ACTIVITY, EDGES
-from hermes_store.lineage import tops
 from hermes_store.listing import HEADS, WORKERS
 from hermes_store.search.rows import s
+from hermes_store.walks import tops
 
 DAY = 86_400.0
 

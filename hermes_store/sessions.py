@@ -18,7 +18,6 @@ from sqlalchemy.orm import Session
 
 from hermes_store.edges import EDGES, LINEAGE
 from hermes_store.errors import ConflictError, NotFoundError, no_such_session
-from hermes_store.lineage import among, continuations, conversation_root
 from hermes_store.listing import HEADS, ListArguments, by_activity, by_start, count, make_list_filters, page
 from hermes_store.locks import require_free
 from hermes_store.models import HermesSession, Message
@@ -40,6 +39,7 @@ from hermes_store.session_rows import (
 )
 from hermes_store.summaries import summaries
 from hermes_store.titles import OnConflict, clean_title, next_title, settle_title
+from hermes_store.walks import among, continuations, conversation_root
 
 Order = Literal["activity", "started"]
 

@@ -14,10 +14,10 @@ from sqlalchemy import Connection, Select, and_, case, exists, func, literal_col
 from hermes_store.cells import Problems, read_count, read_text, read_timestamp
 from hermes_store.content import decode
 from hermes_store.edges import ACTIVITY, EARLIEST, LATEST, LINEAGE
-from hermes_store.lineage import IDS, among, continuations, given
 from hermes_store.listing import Head
 from hermes_store.records import SessionSummary
 from hermes_store.search.rows import MESSAGES, m, s, visible
+from hermes_store.walks import IDS, among, continuations, given
 
 _PREVIEW_CHARACTERS = 63
 #: Characters of a message read for a preview: blanks at its beginning count.

@@ -13,8 +13,8 @@ from sqlalchemy import func, select
 from sqlalchemy.orm import Session
 
 from hermes_store.errors import ConflictError
-from hermes_store.lineage import continuations, conversation_root
 from hermes_store.models import HermesSession
+from hermes_store.walks import continuations, conversation_root
 
 #: Characters of a title at most (Hermes's limit).
 LONGEST = 100

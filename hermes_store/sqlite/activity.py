@@ -19,8 +19,8 @@ from collections.abc import Mapping
 from sqlalchemy import Connection
 
 from hermes_store.edges import ACTIVITY, lineage_views
-from hermes_store.lineage import IDS, chain_upward, given, tops
 from hermes_store.sqlite.shape import Shape, text_digest
+from hermes_store.walks import IDS, chain_upward, given, tops
 
 ACTIVITY_TABLE = "hs_session_activity"
 #: Seconds of the unit that bounds are counted in.

@@ -136,12 +136,11 @@ def to_export(row: Any) -> dict[str, Any]:
         row: The row.
 
     Returns:
-        Columns by their names in the file, decoded, without those that are empty; broken JSON as the text it is.
+        Columns by their names in the file, decoded, without those that are empty and without ids, which every file
+        gives anew; broken JSON as the text it is.
     """
     problems = Problems()
     out: dict[str, Any] = {
-        "id": row.id,
-        "session_id": str(row.session_id),
         "role": read_text(row.role, "role", problems),
         "content": _plain(decode(row.content).value),
         "timestamp": read_timestamp(row.timestamp, "timestamp", problems),

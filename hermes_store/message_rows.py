@@ -309,4 +309,6 @@ _ENCODERS: dict[str, Callable[[str, Any, _Text], Any]] = {
 #: The columns that every new row gives, by their attributes, but for its session.
 COLUMNS = ("role", "content", "tool_calls", "timestamp", "message_uid", *_ENCODERS)
 _KNOWN = frozenset(COLUMNS)
+#: Names that mean something in a message, be it read back or new.
+KNOWN_NAMES = _KNOWN | _ALIASES.keys() | _PLACE | {"name"}
 _EMPTY: dict[str, Any] = dict.fromkeys(COLUMNS) | {"observed": 0, "compressed_summary": 0}

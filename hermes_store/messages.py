@@ -18,13 +18,13 @@ from typing import Any
 from sqlalchemy import bindparam, delete, exists, func, or_, select, update
 from sqlalchemy.orm import Session
 
-from hermes_store import compaction, windows
+from hermes_store import compaction, transfer, windows
 from hermes_store.conversation import conversation
 from hermes_store.errors import ConflictError, InvalidMessageError, NotFoundError
 from hermes_store.message_reading import rows, to_record
 from hermes_store.message_rows import encode_changes, encode_message, encode_messages
 from hermes_store.models import Message
-from hermes_store.records import MessageInfo, MessageWindow, Replacement, Rewind
+from hermes_store.records import ImportReport, MessageInfo, MessageWindow, Replacement, Rewind
 from hermes_store.scope import Scope
 from hermes_store.search.rows import MESSAGES, SESSIONS, visible
 from hermes_store.transcript import (
@@ -536,6 +536,47 @@ class MessageRepository:
                 session, session_id, ready,
                 child=child, above=watermark, up_to=watermark_ceiling, tail=tail_count, holder=holder,
             )  # fmt: skip
+
+    def export(
+        self, session_ids: str | Iterable[str] | None = None, *, include_inactive: bool = False
+    ) -> builtins.list[dict[str, Any]]:
+        """Read sessions with their messages as plain data that `json` can write and `import_` can read.
+
+        Args:
+            session_ids: One session or several; None for all.
+            include_inactive: Also messages that were rewound, and originals that compaction copied.
+
+        Returns:
+            A dictionary for each session, in the order of their ids.
+
+        Raises:
+            NotFoundError: There is no such session.
+        """
+        wanted = None if session_ids is None else [session_ids] if isinstance(session_ids, str) else [*session_ids]
+        with self._scope.reading() as session:
+            return transfer.export(session, wanted, include_inactive=include_inactive)
+
+    def import_(self, documents: Iterable[Mapping[str, Any]], *, dry_run: bool = False) -> ImportReport:
+        """Add sessions and messages that are not there yet; doing it again adds nothing.
+
+        Args:
+            documents: Sessions as `export` gives them, or a Hermes export.
+            dry_run: Change nothing.
+
+        Returns:
+            What was added, what was skipped and why; or what would be.
+
+        Raises:
+            InvalidMessageError: One of them cannot be stored; nothing was written.
+        """
+        incoming, unknown = transfer.prepare(documents)
+        with self._scope.writing() as session:
+            if not dry_run:
+                return transfer.import_sessions(session, incoming, unknown)
+            with session.begin_nested() as attempt:
+                report = transfer.import_sessions(session, incoming, unknown)
+                attempt.rollback()
+            return report
 
 
 def _require_counts(**counts: int | None) -> None:

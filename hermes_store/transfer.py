@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import json
 import math
-import time
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
@@ -20,6 +19,7 @@ from sqlalchemy import Table, bindparam, insert, select, update
 from sqlalchemy.orm import Session
 
 from hermes_store.cells import Problems, read_timestamp
+from hermes_store.edges import EARLIEST
 from hermes_store.errors import InvalidMessageError, no_such_session
 from hermes_store.lineage import among
 from hermes_store.message_reading import rows, to_export
@@ -114,6 +114,7 @@ class Incoming:
     Attributes:
         id: Its id.
         values: Its columns.
+        start: When it started, if that is known.
         title: Its title.
         parent: Its parent.
         prompt: Its system prompt.
@@ -124,6 +125,7 @@ class Incoming:
 
     id: str
     values: dict[str, Any]
+    start: float | None
     title: str | None
     parent: str | None
     prompt: str | None
@@ -173,13 +175,17 @@ def _prepare_session(document: Mapping[str, Any], unknown: set[str]) -> Incoming
     values = {name: _cell(name, document[name]) for name in _COPIED if document.get(name) is not None}
     values["source"] = require_text("source", document.get("source"))
     messages = list(document.get("messages") or ())
-    start = read_timestamp(document.get("started_at"), "started_at", Problems())
+    for place, message in enumerate(messages):
+        if not isinstance(message, Mapping):
+            raise InvalidMessageError(f"message {place} must be a mapping, not {type(message).__name__}")
+    start = own_start = read_timestamp(document.get("started_at"), "started_at", Problems())
     if start is None:
         times = (read_timestamp(one.get("timestamp"), "timestamp", Problems()) for one in messages)
-        start = min((one for one in times if one is not None), default=None)
+        start = min((one for one in times if one is not None), default=EARLIEST)
     incoming = Incoming(
         id=require_text("id", document.get("id")),
         values=values,
+        start=own_start,
         title=document.get("title"),
         parent=document.get("parent_session_id"),
         prompt=document.get("system_prompt"),
@@ -191,8 +197,8 @@ def _prepare_session(document: Mapping[str, Any], unknown: set[str]) -> Incoming
         active=[],
         compacted=[],
     )
-    values["started_at"] = time.time() if start is None else start
-    latest = values["started_at"]
+    # Never the time of the import: doing it again would take everything for something new.
+    latest = values["started_at"] = start
     for place, message in enumerate(messages):
         try:
             ready = _prepare_message(message, latest, unknown)
@@ -207,8 +213,6 @@ def _prepare_session(document: Mapping[str, Any], unknown: set[str]) -> Incoming
 
 
 def _prepare_message(message: Mapping[str, Any], latest: float, unknown: set[str]) -> NewMessage:
-    if not isinstance(message, Mapping):
-        raise InvalidMessageError(f"it must be a mapping, not {type(message).__name__}")
     known = {name: value for name, value in message.items() if name in KNOWN_NAMES}
     unknown.update(str(name) for name in message if name not in KNOWN_NAMES and not str(name).startswith("_"))
     calls = known.get("tool_calls")
@@ -253,7 +257,7 @@ def import_sessions(session: Session, incoming: Iterable[Incoming], unknown: tup
             _add_session(session, one, done)
             if one.parent is not None:
                 parents[one.id] = one.parent
-        elif one.id not in done.sessions and there[0] != one.values["started_at"]:
+        elif one.id not in done.sessions and one.start not in {None, there[0]}:
             done.conflicts[one.id] = "another session has this id: it started at another time"
             continue
         _add_messages(session, one, done, is_new=there is None)

@@ -37,7 +37,9 @@ class Plain:
 
     def flags(self, session_id: str = SESSION) -> list[tuple[Any, ...]]:
         """Id, content, active, compacted."""
-        return self.all("SELECT id, content, active, compacted FROM messages WHERE session_id = ? ORDER BY id", session_id)
+        return self.all(
+            "SELECT id, content, active, compacted FROM messages WHERE session_id = ? ORDER BY id", session_id
+        )
 
     def counters(self, session_id: str = SESSION) -> tuple[int, int]:
         ((messages, calls),) = self.all("SELECT message_count, tool_call_count FROM sessions WHERE id = ?", session_id)
@@ -50,7 +52,9 @@ class Plain:
                 db.execute(statement)
             assert db.execute("PRAGMA integrity_check").fetchall() == [("ok",)]
             assert db.execute("PRAGMA foreign_key_check").fetchall() == []
-            for id_, messages, calls in db.execute("SELECT id, message_count, tool_call_count FROM sessions").fetchall():
+            for id_, messages, calls in db.execute(
+                "SELECT id, message_count, tool_call_count FROM sessions"
+            ).fetchall():
                 live = db.execute(
                     "SELECT count(*), coalesce(sum(json_array_length(tool_calls)), 0) FROM messages"
                     " WHERE session_id = ? AND active = 1",

@@ -14,7 +14,10 @@ from messages.conftest import SESSION, Plain, call, turns
 
 from hermes_store import HermesStore, InvalidMessageError, NotFoundError, SessionContinuedError
 
-PARTS = [{"type": "text", "text": "苹果派说明书"}, {"type": "image_url", "image_url": {"url": "data:image/png;base64,AAAA"}}]
+PARTS = [
+    {"type": "text", "text": "苹果派说明书"},
+    {"type": "image_url", "image_url": {"url": "data:image/png;base64,AAAA"}},
+]
 
 
 @pytest.mark.parametrize(
@@ -168,7 +171,9 @@ def test_many_are_all_or_none_and_in_order(store: HermesStore, plain: Plain) -> 
     ids = store.messages.append_many(SESSION, turns(*map(str, range(2_500))))
     assert ids == sorted(ids)
     assert [message.content for message in store.messages.list(SESSION)] == [str(n) for n in range(2_500)]
-    assert plain.all("SELECT count(*), count(DISTINCT message_uid), sum(display_order = id) FROM messages") == [(2_500,) * 3]
+    assert plain.all("SELECT count(*), count(DISTINCT message_uid), sum(display_order = id) FROM messages") == [
+        (2_500,) * 3
+    ]
     assert store.messages.append_many(SESSION, iter(())) == []
     plain.check()
 

@@ -107,7 +107,7 @@ def replace(session: Session, session_id: str, messages: Sequence[NewMessage], *
         same += 1
     kept = tuple(row.id for row in live[:same])
     dropped = tuple(row.id for row in live[same:])
-    copies = _find_carried(session, live[same:], messages[same:])
+    copies = _find_carried(session, live, messages[same:], stays=kept)
     set_flags(session, dropped, active=0, compacted=0)
     ids = insert_rows(session, session_id, messages[same:])
     recount(session, session_id)
@@ -150,8 +150,8 @@ def archive_and_compact(
     require_compressor(session, session_id, holder)
     live = rows_of(session, _LIVE_ROWS, owner=session_id)
     seen = [row for row in live if above is None or row.id <= above]
-    late = [row.id for row in live if above is not None and row.id > above]
-    copies = _find_carried(session, seen, messages, tail=tail)
+    copies = _find_carried(session, live, messages, ends=seen[len(seen) - tail :])
+    late = [row.id for row in live if above is not None and row.id > above and row.id not in copies]
     set_flags(session, [*copies, *late], active=0, compacted=0)
     set_flags(session, [row.id for row in seen if row.id not in copies], active=0, compacted=1)
     ids = insert_rows(session, session_id, messages)
@@ -207,8 +207,13 @@ def publish_child(
     now = time.time()
     new_id = _add_child(session, parent, child, now)
     live = rows_of(session, _LIVE_ROWS, owner=session_id)
-    late = [row.id for row in live if above is not None and row.id > above and (up_to is None or row.id <= up_to)]
-    copies = _find_carried(session, [row for row in live if row.id not in set(late)], messages, tail=tail)
+    seen = [row for row in live if above is None or row.id <= above]
+    copies = _find_carried(session, live, messages, ends=seen[len(seen) - tail :])
+    late = [
+        row.id
+        for row in live
+        if above is not None and row.id > above and (up_to is None or row.id <= up_to) and row.id not in copies
+    ]
     set_flags(session, [*copies, *late], active=0, compacted=0)
     ids = insert_rows(session, new_id, messages)
     late_ids = _clone(session, new_id, late)
@@ -299,12 +304,24 @@ def _same_json(stored: object, new: str | None) -> bool:
 
 
 def _find_carried(
-    session: Session, live: Sequence[Any], messages: Sequence[NewMessage], *, tail: int = 0
+    session: Session,
+    live: Sequence[Any],
+    messages: Sequence[NewMessage],
+    *,
+    stays: Collection[int] = (),
+    ends: Sequence[Any] = (),
 ) -> dict[int, int]:
     """Find which live rows live on in the new messages, word for word, and make those true copies of them.
 
     A row lives on in the message that has its uid, that has its time, or that stands in its place at the end. A message
     that says something else is another one, whatever uid it came with: the original stays in the archive, to be found.
+
+    Args:
+        session: Where to read the rows whole.
+        live: The live rows.
+        messages: The new messages.
+        stays: Rows that stay live, and so need no copy.
+        ends: The rows that the last messages may be, in order.
 
     Returns:
         Row id to the message's place.
@@ -313,14 +330,15 @@ def _find_carried(
     by_time: dict[Any, list[Any]] = {}
     for row in live:
         by_time.setdefault(row.timestamp, []).append(row)
-    ends = {len(messages) - 1 - back: row for back, row in zip(range(tail), reversed(live), strict=False)}
+    at_end = {len(messages) - back: row for back, row in enumerate(reversed(ends), 1)}
     carried: dict[int, int] = {}
+    gone = set(stays)
     for place, message in enumerate(messages):
         named = by_uid.get(message.values["message_uid"])
-        likely = [named, ends.get(place), *by_time.get(message.values["timestamp"], ())]
-        for row in likely:
-            if row is not None and row.id not in carried and _says_the_same(row, message):
+        for row in (named, at_end.get(place), *by_time.get(message.values["timestamp"], ())):
+            if row is not None and row.id not in gone and _says_the_same(row, message):
                 carried[row.id] = place
+                gone.add(row.id)
                 break
         else:
             if named is not None:

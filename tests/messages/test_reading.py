@@ -166,7 +166,7 @@ def test_ancestors_come_without_what_older_releases_handed_on_twice(store: Herme
 
 
 def test_a_ring_of_continuations_ends(store: HermesStore, plain: Plain) -> None:
-    for one, other in (("r1", "r2"), ("r2", "r1")):
+    for one in ("r1", "r2"):
         plain.all(
             "INSERT INTO sessions (id, source, started_at, ended_at, end_reason) VALUES (?, 'cli', 1.777e9, 1.777e9, 'compression')",
             one,

@@ -313,7 +313,7 @@ def _find_carried(
 ) -> dict[int, int]:
     """Find which live rows live on in the new messages, word for word, and make those true copies of them.
 
-    A row lives on in the message that has its uid, that has its time, or that stands in its place at the end. A message
+    A row lives on in the message that has its uid or, if that is nobody's, its time or its place at the end. A message
     that says something else is another one, whatever uid it came with: the original stays in the archive, to be found.
 
     Args:
@@ -335,7 +335,8 @@ def _find_carried(
     gone = set(stays)
     for place, message in enumerate(messages):
         named = by_uid.get(message.values["message_uid"])
-        for row in (named, at_end.get(place), *by_time.get(message.values["timestamp"], ())):
+        likely = (at_end.get(place), *by_time.get(message.values["timestamp"], ())) if named is None else (named,)
+        for row in likely:
             if row is not None and row.id not in gone and _says_the_same(row, message):
                 carried[row.id] = place
                 gone.add(row.id)

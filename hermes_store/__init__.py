@@ -23,7 +23,18 @@ from hermes_store.errors import (
     StoreBusyError,
     UpgradeError,
 )
-from hermes_store.records import HolderState, Kind, LockInfo, MessageInfo, SessionInfo, SessionSummary
+from hermes_store.records import (
+    HolderState,
+    ImportReport,
+    Kind,
+    LockInfo,
+    MessageInfo,
+    MessageWindow,
+    Replacement,
+    Rewind,
+    SessionInfo,
+    SessionSummary,
+)
 from hermes_store.search.records import ContextMessage, SearchHit, SearchPage, SearchPlan
 from hermes_store.store import HermesStore, UnitOfWork, bind
 
@@ -36,17 +47,21 @@ __all__ = [
     "HermesStoreError",
     "HolderError",
     "HolderState",
+    "ImportReport",
     "InvalidMessageError",
     "Kind",
     "LockHeldError",
     "LockInfo",
     "LockLostError",
     "MessageInfo",
+    "MessageWindow",
     "MissingDependencyError",
     "NotAStoreError",
     "NotFoundError",
     "QueryError",
     "ReadOnlyError",
+    "Replacement",
+    "Rewind",
     "SchemaBehindError",
     "SchemaTooNewError",
     "SearchHit",

@@ -10,77 +10,25 @@ Every change is checked before anything is written, is one transaction, and leav
 from __future__ import annotations
 
 import builtins
-import json
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from sqlalchemy import bindparam, delete, exists, func, or_, select, update
-from sqlalchemy.orm import Session
+from sqlalchemy import bindparam, func
 
-from hermes_store import compaction, transfer, windows
+from hermes_store import compaction, revising, transfer, windows
 from hermes_store.conversation import conversation
-from hermes_store.errors import ConflictError, InvalidMessageError, NotFoundError
 from hermes_store.message_reading import rows, to_record
 from hermes_store.message_rows import encode_changes, encode_message, encode_messages
 from hermes_store.models import Message
 from hermes_store.records import ImportReport, MessageInfo, MessageWindow, Replacement, Rewind
 from hermes_store.scope import Scope
-from hermes_store.search.rows import MESSAGES, SESSIONS, visible
-from hermes_store.transcript import (
-    AMONG_IDS,
-    LIVE,
-    OF_SESSION,
-    append_rows,
-    recount,
-    require_open,
-    require_session,
-    require_unlocked,
-    rows_of,
-    run,
-    set_flags,
-)
+from hermes_store.search.rows import MESSAGES, visible
+from hermes_store.transcript import LIVE, OF_SESSION, append_rows, require_session, rows_of
 
 #: Whose messages `MessageRepository.anchored` shows, unless it is told.
 SPEAKERS = ("user", "assistant")
 
-_BY_ID = rows().where(Message.id == bindparam("message"))
-_REWOUND = func.coalesce(MESSAGES.c.active, 1) + MESSAGES.c.compacted == 0
-_FROM = MESSAGES.c.id >= bindparam("first")
-_LIVE_FROM = select(MESSAGES.c.id).where(OF_SESSION, LIVE, _FROM).order_by(MESSAGES.c.id)
-_LAST_LIVE = select(func.max(MESSAGES.c.id)).where(OF_SESSION, LIVE)
-_COUNT_REWIND = (
-    update(SESSIONS)
-    .where(SESSIONS.c.id == bindparam("owner"))
-    .values(rewind_count=func.coalesce(SESSIONS.c.rewind_count, 0) + 1)
-)
-_twin = MESSAGES.alias("twin")
-# A copy that compaction made, or a later one that was rewound as well, stands for the message.
-_STANDS_ELSEWHERE = exists().where(
-    _twin.c.session_id == MESSAGES.c.session_id,
-    _twin.c.message_uid == MESSAGES.c.message_uid,
-    _twin.c.id != MESSAGES.c.id,
-    or_(_twin.c.active == 1, _twin.c.compacted == 1, _twin.c.id > MESSAGES.c.id),
-)
-_TO_RESTORE = select(MESSAGES.c.id).where(OF_SESSION, _REWOUND, _FROM, ~_STANDS_ELSEWHERE).order_by(MESSAGES.c.id)
-_with_uid = MESSAGES.alias("with_uid")
-_COPIES = (
-    select(MESSAGES.c.id)
-    .where(
-        OF_SESSION,
-        or_(
-            AMONG_IDS,
-            MESSAGES.c.message_uid.in_(
-                select(_with_uid.c.message_uid).where(
-                    _with_uid.c.id.in_(select(func.json_each(bindparam("ids")).table_valued("value").c.value)),
-                    _with_uid.c.session_id == bindparam("owner"),
-                )
-            ),
-        ),
-    )
-    .order_by(MESSAGES.c.id)
-)
-_DELETE = delete(MESSAGES).where(AMONG_IDS)
 _USER_TURNS = (
     rows()
     .where(
@@ -112,7 +60,7 @@ class MessageRepository:
             NotFoundError: There is no such message.
         """
         with self._scope.reading() as session:
-            return to_record(_find(session, message_id))
+            return to_record(revising.find(session, message_id))
 
     def list(
         self,
@@ -322,18 +270,7 @@ class MessageRepository:
         if "content" in new:
             new.setdefault("api_content", None)
         with self._scope.writing() as session:
-            session.flush()
-            _find_in(session, session_id, message_id)
-            require_unlocked(session, session_id, holder)
-            if new:
-                columns = {Message.__mapper__.columns[name].name: value for name, value in new.items()}
-                run(
-                    session,
-                    update(MESSAGES).where(MESSAGES.c.id == bindparam("this")).values(**columns),
-                    this=message_id,
-                )
-            recount(session, session_id)
-            return to_record(_find(session, message_id))
+            return revising.edit(session, session_id, message_id, new, holder=holder)
 
     def delete(self, session_id: str, message_ids: int | Iterable[int], *, holder: str | None = None) -> int:
         """Delete messages for good, with the copies that compaction made of them.
@@ -352,15 +289,7 @@ class MessageRepository:
         """
         wanted = [message_ids] if isinstance(message_ids, int) else sorted(set(message_ids))
         with self._scope.writing() as session:
-            session.flush()
-            require_session(session, session_id)
-            require_unlocked(session, session_id, holder)
-            doomed = [row.id for row in rows_of(session, _COPIES, owner=session_id, ids=json.dumps(wanted))]
-            if lost := set(wanted) - set(doomed):
-                raise NotFoundError(f"session {session_id!r} has no message {min(lost)}")
-            gone = run(session, _DELETE, ids=json.dumps(doomed))
-            recount(session, session_id)
-            return gone
+            return revising.remove(session, session_id, wanted, holder=holder)
 
     def rewind(self, session_id: str, to_message_id: int, *, holder: str | None = None) -> Rewind:
         """Take back a message of the user and all that came after it.
@@ -381,25 +310,7 @@ class MessageRepository:
             LockHeldError: Somebody else works on the session.
         """
         with self._scope.writing() as session:
-            session.flush()
-            require_open(session, session_id)
-            target = _find_in(session, session_id, to_message_id)
-            if target.role != "user":
-                raise InvalidMessageError(f"message {to_message_id} is not the user's; rewind to one that is")
-            if target.active != 1:
-                copy = _live_copy(session, session_id, target)
-                if copy is None and target.compacted == 1:
-                    raise ConflictError(f"message {to_message_id} was compacted; rewind to one after the summary")
-                target = copy or target
-            require_unlocked(session, session_id, holder)
-            taken = [row.id for row in rows_of(session, _LIVE_FROM, owner=session_id, first=target.id)]
-            set_flags(session, taken, active=0, compacted=0)
-            run(session, _COUNT_REWIND, owner=session_id)
-            recount(session, session_id)
-            head = session.execute(_LAST_LIVE, {"owner": session_id}).scalar()
-            return Rewind(
-                session_id=session_id, message=to_record(_find(session, target.id)), ids=tuple(taken), head_id=head
-            )
+            return revising.rewind(session, session_id, to_message_id, holder=holder)
 
     def restore(self, session_id: str, from_message_id: int, *, holder: str | None = None) -> tuple[int, ...]:
         """Undo a rewind: messages that were taken back are live again.
@@ -421,13 +332,7 @@ class MessageRepository:
             LockHeldError: Somebody else works on the session.
         """
         with self._scope.writing() as session:
-            session.flush()
-            require_open(session, session_id)
-            require_unlocked(session, session_id, holder)
-            back = tuple(row.id for row in rows_of(session, _TO_RESTORE, owner=session_id, first=from_message_id))
-            set_flags(session, back, active=1, compacted=0)
-            recount(session, session_id)
-            return back
+            return revising.restore(session, session_id, from_message_id, holder=holder)
 
     def replace(
         self, session_id: str, messages: Iterable[Mapping[str, Any]], *, holder: str | None = None
@@ -583,25 +488,3 @@ def _require_counts(**counts: int | None) -> None:
     for name, value in counts.items():
         if value is not None and value < 0:
             raise ValueError(f"{name} must not be negative")
-
-
-def _find(session: Session, message_id: int) -> Any:
-    row = session.execute(_BY_ID, {"message": message_id}).first()
-    if row is None:
-        raise NotFoundError(f"there is no message {message_id}")
-    return row
-
-
-def _find_in(session: Session, session_id: str, message_id: int) -> Any:
-    require_session(session, session_id)
-    row = session.execute(_BY_ID, {"message": message_id}).first()
-    if row is None or row.session_id != session_id:
-        raise NotFoundError(f"session {session_id!r} has no message {message_id!r}")
-    return row
-
-
-def _live_copy(session: Session, session_id: str, row: Any) -> Any:
-    if not row.message_uid:
-        return None
-    copies = rows().where(OF_SESSION, LIVE, Message.message_uid == row.message_uid).order_by(Message.id.desc()).limit(1)
-    return session.execute(copies, {"owner": session_id}).first()

@@ -7,12 +7,16 @@ import logging
 import math
 import time
 from datetime import UTC, datetime, timedelta, timezone
+from pathlib import Path
 from typing import Any
 
 import pytest
 from messages.conftest import SESSION, Plain, call, turns
+from sqlalchemy import create_engine, event
+from sqlalchemy.orm import Session
 
-from hermes_store import HermesStore, InvalidMessageError, NotFoundError, SessionContinuedError
+from hermes_store import HermesStore, InvalidMessageError, NotFoundError, SessionContinuedError, bind
+from hermes_store.models import Message
 
 PARTS = [
     {"type": "text", "text": "苹果派说明书"},
@@ -258,3 +262,32 @@ def test_bad_rows_of_others_are_shown_and_flagged(store: HermesStore, plain: Pla
     (turn,) = store.messages.conversation(SESSION)
     assert turn["content"] == "\0json:{broken"
     assert "tool_calls" not in turn
+
+
+def test_many_messages_take_few_statements_and_one_takes_two(store: HermesStore) -> None:
+    said: list[str] = []
+    event.listen(store._engine, "before_cursor_execute", lambda *given: said.append(given[2]))
+    store.messages.append_many(SESSION, turns(*map(str, range(1_000))))
+    assert sum("INSERT INTO messages " in one for one in said) < 20
+    assert sum(one.startswith("UPDATE sessions") for one in said) == 1
+    said.clear()
+    store.messages.append(SESSION, "user", "one")
+    assert [one.split()[0] for one in said if " messages" in one or " sessions" in one][:2] == [
+        "UPDATE",
+        "INSERT",
+    ]
+
+
+def test_an_applications_own_transaction_serves_as_well(path: Path, plain: Plain) -> None:
+    engine = create_engine(f"sqlite:///{path}")
+    with Session(engine) as session:
+        tx = bind(session)
+        first = tx.messages.append(SESSION, "user", "one")
+        row = session.get_one(Message, first)
+        assert tx.messages.append_many(SESSION, turns("two", "three")) == [first + 1, first + 2]
+        tx.messages.edit(SESSION, first, content="uno")
+        assert row.content == "uno"  # what the application has loaded is not out of date
+        session.commit()
+    engine.dispose()
+    assert plain.counters() == (3, 0)
+    plain.check()

@@ -17,7 +17,6 @@ from typing import Any
 from sqlalchemy import bindparam, func, select, update
 from sqlalchemy.orm import Session
 
-from hermes_store.edges import EDGES
 from hermes_store.errors import ConflictError, InvalidMessageError
 from hermes_store.message_reading import rows
 from hermes_store.message_rows import COLUMNS, NewMessage, new_uid
@@ -224,9 +223,6 @@ def publish_child(
     )  # fmt: skip
     recount(session, session_id)
     recount(session, new_id)
-    kind = session.execute(select(EDGES.c.kind).where(EDGES.c.session_id == new_id)).scalar()
-    if kind != "compression":
-        raise ConflictError(f"the new session would not continue {session_id} but be its {kind}; it was not made")
     return Replacement(
         session_id=new_id,
         ids=(*ids, *late_ids),
@@ -237,13 +233,19 @@ def publish_child(
 
 
 def _add_child(session: Session, parent: HermesSession, given: Mapping[str, Any], now: float) -> str:
+    if fixed := given.keys() & {"started_at", "ended_at", "end_reason", "parent_session_id"}:
+        raise ValueError(
+            f"{', '.join(sorted(fixed))} of a continuation cannot be given: it begins now, where its parent ends"
+        )
     columns = {name: getattr(parent, name) for name in _INHERITED} | dict(given)
     source = columns.pop("source", None) or parent.source
     new_id = columns.pop("id", None) or make_id(now)
     config = columns.pop("model_config", None)
     prompt = columns.pop("system_prompt", None)
     columns.setdefault("model", parent.model)
-    row = new_row(source, model_config=_config(parent, source, config), started_at=now, **columns)
+    settings = _config(parent, source, config)
+    _require_continuation(parent, source, settings or {})
+    row = new_row(source, model_config=settings, started_at=now, **columns)
     row.id, row.parent_session_id = require_text("id", new_id), parent.id
     if session.get(HermesSession, new_id) is not None:
         raise ConflictError(f"there is a session {new_id} already")
@@ -254,6 +256,14 @@ def _add_child(session: Session, parent: HermesSession, given: Mapping[str, Any]
     session.add(row)
     session.flush()  # before its messages: the triggers of the search indexes look at it
     return str(row.id)
+
+
+def _require_continuation(parent: HermesSession, source: str, config: Mapping[str, Any]) -> None:
+    """Make sure, before anything is written, that the child is what a compression makes: its parent gone on with."""
+    marked = [name for name in _MARKERS if config.get(name) == parent.id]
+    if source == "tool" or marked or (source == "subagent" and not config.get("_delegate_from")):
+        why = f"model_config has {marked[0]}" if marked else f"its source is {source}"
+        raise ConflictError(f"the new session would not continue {parent.id}: {why}")
 
 
 def _config(parent: HermesSession, source: str, given: Mapping[str, Any] | None) -> dict[str, Any] | None:

@@ -271,6 +271,10 @@ def test_a_child_that_cannot_be_is_not_begun(store: HermesStore, plain: Plain, i
         store.messages.publish_compression_child(SESSION, [SUMMARY], id="taken")
     with pytest.raises(ConflictError, match="would not continue"):
         store.messages.publish_compression_child(SESSION, [SUMMARY], id="odd", source="tool")
+    with pytest.raises(ConflictError, match="_branched_from"):
+        store.messages.publish_compression_child(SESSION, [SUMMARY], model_config={"_branched_from": SESSION})
+    with pytest.raises(ValueError, match="started_at"):
+        store.messages.publish_compression_child(SESSION, [SUMMARY], started_at=1.777e9)
     with pytest.raises(ValueError, match="no_such"):
         store.messages.publish_compression_child(SESSION, [SUMMARY], no_such=1)
     store.sessions.end("taken", "user_exit")

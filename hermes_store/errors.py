@@ -76,6 +76,23 @@ class LockLostError(ConflictError):
         self.session_id, self.holder, self.taken_by = session_id, holder, taken_by
 
 
+class InvalidMessageError(HermesStoreError, ValueError):
+    """A message, or a change to one, holds what cannot be stored; nothing was written."""
+
+
+class SessionContinuedError(ConflictError):
+    """A session ended by compression: its conversation goes on elsewhere, and nothing more can be added to it.
+
+    Attributes:
+        session_id: The session.
+        tip: Where its conversation goes on; the session itself when it was never continued.
+    """
+
+    def __init__(self, message: str, *, session_id: str = "", tip: str = "") -> None:
+        super().__init__(message)
+        self.session_id, self.tip = session_id, tip
+
+
 class SchemaBehindError(HermesStoreError):
     """The file is older than the operation needs; the message names the command that upgrades it."""
 

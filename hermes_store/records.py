@@ -328,6 +328,91 @@ class MessageInfo:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class MessageWindow:
+    """A message with those around it.
+
+    Attributes:
+        session_id: The session.
+        anchor_id: The message; the live copy of the one that was asked for, when compaction copied it.
+        messages: The window, in the order of ids.
+        before: How many messages there are in it before the anchor, of all roles; fewer than asked for at the
+            beginning of the session.
+        after: How many after it.
+        opening: The session's first messages that say something, if they are before the window.
+        closing: Its last ones, if they are after it.
+    """
+
+    session_id: str
+    anchor_id: int
+    messages: tuple[MessageInfo, ...]
+    before: int
+    after: int
+    opening: tuple[MessageInfo, ...] = ()
+    closing: tuple[MessageInfo, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rewind:
+    """What a rewind took back.
+
+    Attributes:
+        session_id: The session.
+        message: The message that it went back to, which is taken back itself: the next prompt to edit.
+        ids: The messages that were taken back.
+        head_id: The last message that is left; None when none is.
+    """
+
+    session_id: str
+    message: MessageInfo
+    ids: tuple[int, ...]
+    head_id: int | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Replacement:
+    """What became of a transcript that was replaced or compacted.
+
+    Attributes:
+        session_id: The session that goes on: the same one, or the child that was published.
+        ids: The ids of its live messages now, in order.
+        kept: Messages that stayed as they were.
+        dropped: Messages that left the live conversation, archived or rewound.
+        copies: Old id to new one, of messages that were carried over or arrived meanwhile.
+    """
+
+    session_id: str
+    ids: tuple[int, ...]
+    kept: tuple[int, ...]
+    dropped: tuple[int, ...]
+    copies: Mapping[int, int]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ImportReport:
+    """What an import did, or would do.
+
+    Attributes:
+        sessions: Sessions that were added.
+        messages: How many messages were added.
+        skipped_sessions: Sessions that were there, with all of their messages.
+        skipped_messages: How many messages were there.
+        conflicts: Session id to why nothing of it was imported.
+        detached: Session id to its parent, which is neither here nor imported.
+        retitled: Session id to the title it has now, because another session had its own.
+        unknown: Names in sessions and messages that mean nothing here; their values were left out.
+    """
+
+    sessions: tuple[str, ...]
+    messages: int
+    skipped_sessions: tuple[str, ...]
+    skipped_messages: int
+    conflicts: Mapping[str, str]
+    detached: Mapping[str, str]
+    retitled: Mapping[str, str]
+    unknown: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class LockInfo:
     """One lock, as it stood when it was read.
 

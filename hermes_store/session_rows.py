@@ -79,12 +79,21 @@ def store_prompt(session: Session, row: HermesSession, prompt: object) -> None:
     """
     if prompt is None:
         return
-    text = _valid(require_text("system_prompt", prompt))
-    key = hashlib.sha256(text.encode()).hexdigest()
+    text = clean_text(require_text("system_prompt", prompt))
+    key = prompt_key(text)
     if session.get(SystemPrompt, key) is None:
         session.add(SystemPrompt(hash=key, prompt=text))
         session.flush()  # before the row that refers to it
     row.system_prompt_hash = key
+
+
+def prompt_key(text: str) -> str:
+    """Give the hash under which a prompt is stored.
+
+    Args:
+        text: The prompt.
+    """
+    return hashlib.sha256(text.encode()).hexdigest()
 
 
 def encode_config(config: object) -> str | None:
@@ -161,7 +170,7 @@ def require_time(name: str, given: object) -> float:
 
 def _stored(name: str, value: object) -> object:
     if isinstance(value, str):
-        return _valid(value)
+        return clean_text(value)
     if name.endswith("_at") and value is not None:
         return require_time(name, value)
     if value is None or isinstance(value, bool | int | float):
@@ -169,8 +178,12 @@ def _stored(name: str, value: object) -> object:
     raise ValueError(f"{name} must be text or a number, not {type(value).__name__}")
 
 
-def _valid(text: str) -> str:
-    """Replace half surrogate pairs, which UTF-8 cannot hold."""
+def clean_text(text: str) -> str:
+    """Replace half surrogate pairs, which UTF-8 cannot hold.
+
+    Args:
+        text: The text.
+    """
     return _SURROGATES.sub("\ufffd", text)
 
 

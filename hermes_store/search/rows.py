@@ -62,11 +62,18 @@ def visible(row: FromClause, *, include_inactive: bool) -> ColumnElement[bool]:
         include_inactive: Show rewound rows and archived originals as well.
     """
     shown = row.c.display_kind.is_distinct_from("hidden")
-    if include_inactive:
-        return shown
+    return shown if include_inactive else and_(shown, in_history(row))
+
+
+@functools.cache
+def in_history(row: FromClause) -> ColumnElement[bool]:
+    """Say which messages are part of what happened, shown or not: once each, and never one that was rewound.
+
+    Args:
+        row: ``messages`` under any name.
+    """
     live = or_(row.c.active == 1, row.c.active.is_(None))  # Hermes takes NULL for 1, and heals it when it opens a file
-    archived = and_(row.c.active == 0, row.c.compacted == 1, ~_lives_on(row))
-    return and_(shown, or_(live, archived))
+    return or_(live, and_(row.c.active == 0, row.c.compacted == 1, ~_lives_on(row)))
 
 
 def _lives_on(row: FromClause) -> ColumnElement[bool]:

@@ -19,6 +19,7 @@ from hermes_store.errors import (
     SchemaBehindError,
     SchemaTooNewError,
     StoreBusyError,
+    StoreReplacedError,
     UpgradeError,
 )
 from hermes_store.records import HolderState, Kind, LockInfo, MessageInfo, SessionInfo, SessionSummary
@@ -52,6 +53,7 @@ __all__ = [
     "SessionInfo",
     "SessionSummary",
     "StoreBusyError",
+    "StoreReplacedError",
     "UnitOfWork",
     "UpgradeError",
     "bind",

@@ -435,7 +435,17 @@ def test_model_chat_and_folder_are_those_of_the_tip(of_tip: Row, filters: dict[s
 
 @pytest.mark.parametrize(
     ("query", "found"),
-    [("SECOND", True), ("100%", True), ("0%_d", True), ("0_d", True), ("1_0_0 done", True), ("0_1", False), ("%", True), ("b_2", True), ("ab", False)],
+    [
+        ("SECOND", True),
+        ("100%", True),
+        ("0%_d", True),
+        ("0_d", True),
+        ("1_0_0 done", True),
+        ("0_1", False),
+        ("%", True),
+        ("b_2", True),
+        ("ab", False),
+    ],
 )
 def test_a_query_is_part_of_a_title_or_an_id_of_any_member(query: str, found: bool):
     first, second, last = compressed("a_1", "b_2", "c_3")

@@ -22,6 +22,7 @@ from hermes_store.errors import (
     StoreReplacedError,
     UpgradeError,
 )
+from hermes_store.migrations.rebuild import RebuildReport
 from hermes_store.records import HolderState, Kind, LockInfo, MessageInfo, SessionInfo, SessionSummary
 from hermes_store.search.records import ContextMessage, SearchHit, SearchPage, SearchPlan
 from hermes_store.store import HermesStore, UnitOfWork, bind
@@ -45,6 +46,7 @@ __all__ = [
     "NotFoundError",
     "QueryError",
     "ReadOnlyError",
+    "RebuildReport",
     "SchemaBehindError",
     "SchemaTooNewError",
     "SearchHit",

@@ -29,6 +29,7 @@ from hermes_store.locks import LockRepository
 from hermes_store.messages import MessageRepository
 from hermes_store.meta import MetaRepository
 from hermes_store.migrations.preflight import require_known, require_sound, require_store
+from hermes_store.migrations.rebuild import RebuildReport, rebuild_indexes
 from hermes_store.models import Base
 from hermes_store.scope import OpenScope, Result, WriteKind
 from hermes_store.search.execute import explain, search
@@ -360,6 +361,28 @@ class HermesStore:
             CorruptStoreError: The copy did not pass its check.
         """
         return backup_to(self._engine, Path(path), progress=progress, driver=self._driver)
+
+    def rebuild_index(
+        self, progress: migrations.ProgressCallback | None = None, *, force: bool = False
+    ) -> RebuildReport:
+        """Make the search indexes whole: anew if they were detached or are damaged, completed if messages are missing.
+
+        Other programs may use the file meanwhile; a rebuild that was stopped is gone on with by calling it again.
+
+        Args:
+            progress: Called with each step.
+            force: Make them anew although nothing seems to be wrong.
+
+        Returns:
+            Why they were made anew, and what is left to do.
+
+        Raises:
+            CorruptStoreError: A table is damaged; nothing was written.
+            NotFoundError: The database is not a file.
+            ReadOnlyError, SchemaBehindError, StoreBusyError, StoreReplacedError: As for `write`.
+        """
+        path, driver = self._require_writer().file()
+        return rebuild_indexes(path, progress, force=force, driver=driver, timeout=self._timeout)
 
     def close(self) -> None:
         """Close all connections; an engine that the application gave stays open."""

@@ -17,12 +17,14 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import ModuleType
+from typing import cast
 
 from sqlalchemy import Connection, Engine
 from sqlalchemy.exc import DatabaseError, DBAPIError
 from sqlalchemy.orm import Session
 
-from hermes_store.errors import CorruptIndexError, CorruptStoreError, SchemaBehindError, StoreBusyError
+from hermes_store.errors import CorruptIndexError, CorruptStoreError, NotFoundError, SchemaBehindError, StoreBusyError
 from hermes_store.migrations.preflight import require_sound
 from hermes_store.models import Base
 from hermes_store.scope import Result, WriteKind
@@ -137,6 +139,25 @@ class Writer:
             connection.commit()
         self._say(dropped)
         return dropped
+
+    def file(self) -> tuple[Path, ModuleType]:
+        """Say which file is written to, and by which SQLite library, for work that needs an engine of its own.
+
+        Raises:
+            NotFoundError: The database is in memory.
+            StoreReplacedError: Another file, or none, is at the path.
+        """
+        if self.identity is not None:
+            self.identity.require_unchanged()
+        path = self.path
+        if path is None:
+            with self.engine.connect() as connection:
+                databases = connection.exec_driver_sql("PRAGMA database_list").all()
+            name = next((row[2] for row in databases if row[1] == "main"), None)
+            if not name:
+                raise NotFoundError("the database is in memory; this needs a file")
+            path = Path(name)
+        return path, cast("ModuleType", self.engine.dialect.dbapi)
 
     def close(self) -> None:
         """Copy the write-ahead log back, if this store has written and the file is still there."""

@@ -22,6 +22,8 @@ from hermes_store.errors import (
     StoreReplacedError,
     UpgradeError,
 )
+from hermes_store.maintenance.verify import VerifyFinding, VerifyReport
+from hermes_store.migrations.optimize import OptimizeReport
 from hermes_store.migrations.rebuild import RebuildReport
 from hermes_store.records import HolderState, Kind, LockInfo, MessageInfo, SessionInfo, SessionSummary
 from hermes_store.search.records import ContextMessage, SearchHit, SearchPage, SearchPlan
@@ -44,6 +46,7 @@ __all__ = [
     "MissingDependencyError",
     "NotAStoreError",
     "NotFoundError",
+    "OptimizeReport",
     "QueryError",
     "ReadOnlyError",
     "RebuildReport",
@@ -58,6 +61,8 @@ __all__ = [
     "StoreReplacedError",
     "UnitOfWork",
     "UpgradeError",
+    "VerifyFinding",
+    "VerifyReport",
     "bind",
 ]
 

@@ -26,8 +26,10 @@ from hermes_store import migrations
 from hermes_store.errors import NotFoundError, ReadOnlyError, SchemaBehindError, StoreBusyError
 from hermes_store.lineage import LineageRepository
 from hermes_store.locks import LockRepository
+from hermes_store.maintenance.verify import Level, VerifyReport, verify
 from hermes_store.messages import MessageRepository
 from hermes_store.meta import MetaRepository
+from hermes_store.migrations.optimize import OptimizeReport, optimize
 from hermes_store.migrations.preflight import require_known, require_sound, require_store
 from hermes_store.migrations.rebuild import RebuildReport, rebuild_indexes
 from hermes_store.models import Base
@@ -383,6 +385,34 @@ class HermesStore:
         """
         path, driver = self._require_writer().file()
         return rebuild_indexes(path, progress, force=force, driver=driver, timeout=self._timeout)
+
+    def verify(self, level: Level = "quick") -> VerifyReport:
+        """Check the file; nothing is written, and no writer is kept waiting.
+
+        Args:
+            level: ``quick``: the structure of the tables, and what the file says of its indexes; ``indexes``: also all
+                entries of the indexes; ``full``: also the whole file and its foreign keys.
+
+        Returns:
+            What is wrong, with a remedy for each.
+        """
+        return verify(self._current_engine(), level)
+
+    def optimize(self, progress: migrations.ProgressCallback | None = None) -> OptimizeReport:
+        """Merge what many small writes left in the search indexes, in steps that keep no other writer waiting.
+
+        Args:
+            progress: Called with each step.
+
+        Returns:
+            What was merged.
+
+        Raises:
+            NotFoundError: The database is not a file.
+            ReadOnlyError, StoreBusyError, StoreReplacedError: As for `write`.
+        """
+        path, driver = self._require_writer().file()
+        return optimize(path, progress, driver=driver, timeout=self._timeout)
 
     def close(self) -> None:
         """Close all connections; an engine that the application gave stays open."""

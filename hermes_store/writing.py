@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import ModuleType
@@ -30,14 +30,23 @@ from hermes_store.models import Base
 from hermes_store.scope import Result, WriteKind
 from hermes_store.sqlite.checkpoints import Checkpoints, checkpoint
 from hermes_store.sqlite.damage import is_damage
-from hermes_store.sqlite.detach import detach, detach_foreign_in_time, is_index_failure
+from hermes_store.sqlite.detach import (
+    damaged_tables,
+    detach,
+    detach_foreign_in_time,
+    detach_tables,
+    is_index_failure,
+    writes_messages,
+)
 from hermes_store.sqlite.engine import DEFAULT_TIMEOUT
 from hermes_store.sqlite.identity import FileIdentity
-from hermes_store.sqlite.shape import Shape
+from hermes_store.sqlite.shape import TRIGRAM_INDEX, WORD_INDEX, Shape
 from hermes_store.sqlite.views import shadow_views
 
 log = logging.getLogger("hermes_store")
 
+#: They are detached together.
+SEARCH_INDEXES = (WORD_INDEX, TRIGRAM_INDEX)
 #: Seconds to wait at most for what the next call says anyway.
 ACTIVITY_BUDGET = 0.5
 #: How much longer than usual to wait with rows that exist nowhere else (20 and 60 s, as in Hermes).
@@ -91,8 +100,8 @@ class Writer:
             with self._transaction(kind) as (session, known):
                 yield session, known
         except DBAPIError as error:
-            self._require_index_failure(error, known)
-            self.detach()
+            tables = self._require_index_failure(error, known)
+            self.detach(tables)
             raise CorruptIndexError(
                 f"a search index of {self._name} is damaged, so that messages could not be written; what this block "
                 "wrote was rolled back, and the search indexes were detached: run the block again, and "
@@ -118,24 +127,29 @@ class Writer:
             with self._transaction(kind) as (session, known):
                 return write(session)
         except DBAPIError as error:
-            self._require_index_failure(error, known)
+            tables = self._require_index_failure(error, known)
+        if tables:
+            with suppress(DBAPIError), self._transaction(kind, without=tables) as (session, _):
+                return write(session)
         try:
-            with self._transaction(kind, detached=True) as (session, _):
+            with self._transaction(kind, without=(*tables, *SEARCH_INDEXES)) as (session, _):
                 return write(session)
         except DBAPIError as error:
             if is_damage(error):
                 raise self._damaged() from error
             raise
 
-    def detach(self) -> tuple[str, ...]:
+    def detach(self, tables: tuple[str, ...] = ()) -> tuple[str, ...]:
         """Detach the search indexes in a transaction of its own.
+
+        Args:
+            tables: Only these tables of ours, if there are any.
 
         Returns:
             The triggers that were dropped.
         """
-        dropped: tuple[str, ...] = ()
         with self._locked("transcript") as (connection, shape):
-            dropped = detach(connection, shape)
+            dropped = _detach(connection, shape, tables or SEARCH_INDEXES)
             connection.commit()
         self._say(dropped)
         return dropped
@@ -201,12 +215,12 @@ class Writer:
             yield connection, shape
 
     @contextmanager
-    def _transaction(self, kind: WriteKind, *, detached: bool = False) -> Iterator[tuple[Session, Shape]]:
+    def _transaction(self, kind: WriteKind, *, without: tuple[str, ...] = ()) -> Iterator[tuple[Session, Shape]]:
         dropped: tuple[str, ...] = ()
         with self._locked(kind) as (connection, shape), Session(connection) as session:
-            if detached:
-                dropped = detach(connection, shape)
-            else:
+            if without:
+                dropped = _detach(connection, shape, without)
+            if WORD_INDEX not in without:
                 detach_foreign_in_time(connection, shape)
             yield session, shape
             # The session joined a transaction that was begun on the connection, and would not end it.
@@ -217,15 +231,19 @@ class Writer:
             self.afterwards(connection, shape)
             self.checkpoints.count(connection)
 
-    def _require_index_failure(self, error: DBAPIError, shape: Shape | None) -> None:
-        """Let through what a search index is to blame for; raise what anything else is to blame for."""
+    def _require_index_failure(self, error: DBAPIError, shape: Shape | None) -> tuple[str, ...]:
+        """Name the tables of ours to blame, none if it is a search index; raise what anything else is to blame for."""
         suspected = shape is not None and is_index_failure(error, shape)
         if not suspected and not is_damage(error):
             raise error
         if shape is not None:
             require_sound(self.path or Path("the file"), self.engine, shape)
-        if not suspected:
+        if shape is None or not suspected:
             raise self._damaged() from error
+        tables = damaged_tables(self.engine, shape)
+        if not tables and error.statement is not None and not writes_messages(error.statement):
+            raise self._damaged() from error  # the search indexes have nothing to do with it
+        return tables
 
     def _damaged(self) -> CorruptStoreError:
         return CorruptStoreError(
@@ -236,8 +254,13 @@ class Writer:
     def _say(self, dropped: tuple[str, ...]) -> None:
         if dropped:
             log.warning(
-                "%s: a search index is damaged; %d triggers were taken off so that messages can be written. "
+                "%s: an index is damaged; %d triggers were taken off so that messages can be written. "
                 "Searches scan until rebuild_index(), or an upgrade, has made the indexes anew",
                 self._name,
                 len(dropped),
             )
+
+
+def _detach(connection: Connection, shape: Shape, what: tuple[str, ...]) -> tuple[str, ...]:
+    dropped = detach_tables(connection, shape, [name for name in what if name not in SEARCH_INDEXES])
+    return dropped + (detach(connection, shape) if WORD_INDEX in what else ())

@@ -5,6 +5,9 @@ needs a tokenizer that is not here, the message cannot be written either. Then t
 the indexes miss messages from now on: ``fts_stale`` for the word and substring index, ``fts_cjk_stale`` for that of the
 loadable tokenizer. These are Hermes's own keys, so Hermes scans too until somebody has made the indexes anew.
 
+Two plain tables of ours are fed by triggers as well (`hermes_store.sqlite.decoded`, `hermes_store.sqlite.activity`).
+Where one of them is damaged, only its triggers go: without them it is not believed, and the next upgrade sees to it.
+
 What a damaged index looks like depends on the SQLite library and on what is damaged. The error may come with the
 statement or only with COMMIT, which flushes the indexes; SQLite may have rolled the transaction back, or left it open
 although nothing can be written in it any more. So a failed write is always rolled back first, and `is_index_failure`
@@ -15,13 +18,16 @@ from __future__ import annotations
 
 import re
 import sqlite3
+from collections.abc import Collection
 from typing import Any
 
-from sqlalchemy import Connection, event
-from sqlalchemy.exc import DBAPIError
+from sqlalchemy import Connection, Engine, event
+from sqlalchemy.exc import DatabaseError, DBAPIError
 
+from hermes_store.sqlite.activity import ACTIVITY_TABLE
 from hermes_store.sqlite.capabilities import probe
-from hermes_store.sqlite.damage import is_damage, lacks_parts
+from hermes_store.sqlite.damage import first_damage, is_damage, lacks_parts
+from hermes_store.sqlite.decoded import TEXT_QUEUE
 from hermes_store.sqlite.engine import driver_error
 from hermes_store.sqlite.shape import (
     CJK_INDEX,
@@ -32,9 +38,14 @@ from hermes_store.sqlite.shape import (
     Layout,
     Shape,
 )
+from hermes_store.sqlite.views import quoted
 
 ACTIONS = ("insert", "delete", "update")
 
+#: Our tables that triggers write into, with the beginning of those triggers' names.
+_OWN = {TEXT_QUEUE: "hs_text_", ACTIVITY_TABLE: "hs_activity_"}
+
+_FEEDS = re.compile(r"\b(?:messages|sessions)\b", re.IGNORECASE)
 _NAMES_MESSAGES = re.compile(r"\bmessages\b", re.IGNORECASE)
 _ONLY_READS = re.compile(r"\s*(?:SELECT|EXPLAIN|PRAGMA)\b", re.IGNORECASE)
 _SET_MARKER = "INSERT INTO main.state_meta (key, value) VALUES (?, '1') ON CONFLICT (key) DO UPDATE SET value = '1'"
@@ -42,6 +53,7 @@ _SET_MARKER = "INSERT INTO main.state_meta (key, value) VALUES (?, '1') ON CONFL
 _TEXTS = (
     "vtable constructor failed: messages_fts",
     "no such table: main.messages_fts",
+    "no such table: main.hs_",
     "no such module: fts5",
     "no such tokenizer",
     "invalid fts5 file format",
@@ -67,7 +79,8 @@ def is_index_failure(error: DBAPIError, shape: Shape) -> bool:
         error: What a statement, or COMMIT, raised.
         shape: The file's shape before.
     """
-    if error.statement is not None and not writes_messages(error.statement):
+    statement = error.statement
+    if statement is not None and (_FEEDS.search(statement) is None or _ONLY_READS.match(statement) is not None):
         return False
     code, text = driver_error(error)
     if is_damage(error) or (code is None and "corrupt" in text):
@@ -82,6 +95,30 @@ def is_index_failure(error: DBAPIError, shape: Shape) -> bool:
             for found in (shape.word, shape.trigram, shape.cjk)
         )
     return any(words in text for words in _TEXTS)
+
+
+def damaged_tables(engine: Engine, shape: Shape) -> tuple[str, ...]:
+    """Name the tables of ours that triggers write into and that are damaged or gone.
+
+    Args:
+        engine: An engine of the file.
+        shape: The file's shape.
+    """
+    return tuple(name for name in _OWN if _own_triggers(shape, name) and _is_damaged(engine, shape, name))
+
+
+def detach_tables(connection: Connection, shape: Shape, tables: Collection[str]) -> tuple[str, ...]:
+    """Take off the triggers that write into tables of ours.
+
+    Args:
+        connection: A connection inside a write transaction in which nothing has failed.
+        shape: The file's shape.
+        tables: The tables.
+
+    Returns:
+        The triggers that were dropped.
+    """
+    return _drop(connection, tuple(trigger for table in tables for trigger in _own_triggers(shape, table)))
 
 
 def detach(connection: Connection, shape: Shape) -> tuple[str, ...]:
@@ -149,10 +186,29 @@ def detach_foreign_in_time(connection: Connection, shape: Shape) -> None:
 
 def _drop_triggers(connection: Connection, shape: Shape, *indexes: str) -> tuple[str, ...]:
     names = (f"{index}_{action}" for index in indexes for action in ACTIONS)
-    live = tuple(name for name in names if shape.has("trigger", name))
-    for name in live:
-        _run(connection, f"DROP TRIGGER IF EXISTS main.{name}")
-    return live
+    return _drop(connection, tuple(name for name in names if shape.has("trigger", name)))
+
+
+def _drop(connection: Connection, triggers: tuple[str, ...]) -> tuple[str, ...]:
+    for name in triggers:
+        _run(connection, f"DROP TRIGGER IF EXISTS main.{quoted(name)}")
+    return triggers
+
+
+def _own_triggers(shape: Shape, table: str) -> list[str]:
+    return sorted(name for kind, name in shape.objects if kind == "trigger" and name.startswith(_OWN[table]))
+
+
+def _is_damaged(engine: Engine, shape: Shape, table: str) -> bool:
+    if not shape.has("table", table):
+        return True
+    with engine.connect() as connection:
+        try:
+            return first_damage(connection.exec_driver_sql(f"PRAGMA main.quick_check({table})").scalars()) is not None
+        except DatabaseError as error:
+            if not is_damage(error):
+                raise
+            return True
 
 
 def _run(connection: Connection, statement: str, *parameters: str) -> None:

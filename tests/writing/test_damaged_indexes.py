@@ -166,6 +166,43 @@ def test_an_index_of_layout_0_that_holds_a_message_already_is_damaged(path: Path
     assert markers(path) == {"fts_stale": "1"}
 
 
+@pytest.mark.parametrize("table", ["hs_text_queue", "hs_session_activity"])
+@pytest.mark.parametrize("how", ["overwritten", "gone"])
+@pytest.mark.parametrize("both", [False, True], ids=["alone", "with an index"])
+def test_a_damaged_table_of_ours_costs_no_message_and_no_search_index(
+    path: Path, table: str, how: str, both: bool
+) -> None:
+    if how == "gone":
+        run(path, f"DROP TABLE {table}")
+    else:
+        overwrite_root(path, table)
+    if both:
+        DAMAGES["its structure is garbage"](path, "messages_fts")
+    encoded = '\0json:[{"type": "text", "text": "zanzibar"}]'
+    with HermesStore.open(path, migrate="off") as store:
+        assert store.search("docker").hits  # also while the triggers are there
+        id_ = store.run(lambda session: add_message(session, encoded))
+        assert [hit.id for hit in store.search("zanzibar")] == [id_]
+        assert store.sessions.list(limit=1000)
+    assert written(path) == [encoded]
+    assert triggers(path) == (set() if both else TRIGGERS)
+    assert markers(path) == ({"fts_stale": "1"} if both else {})
+    left = {name for (name,) in run(path, "SELECT name FROM sqlite_master WHERE type = 'trigger' AND name GLOB 'hs_*'")}
+    assert left
+    assert not any(
+        name.startswith({"hs_text_queue": "hs_text", "hs_session_activity": "hs_activity"}[table]) for name in left
+    )
+
+
+def test_a_session_is_created_although_a_table_of_ours_is_damaged(path: Path) -> None:
+    overwrite_root(path, "hs_session_activity")
+    with HermesStore.open(path, migrate="off") as store:
+        with pytest.raises(CorruptIndexError):
+            store.sessions.create("cli", id="new")
+        assert store.sessions.create("cli", id="new").id == "new"
+    assert triggers(path) == TRIGGERS
+
+
 # Not the fault of an index
 
 
@@ -291,7 +328,8 @@ def test_an_error_of_a_driver_without_codes_is_told_by_its_text(store: HermesSto
     assert blamed("database disk image is malformed", None)  # COMMIT
     assert blamed("no such tokenizer: cjk_unicode61")
     assert not blamed("SQL logic error")  # every table that holds an index is there
-    assert not blamed("database disk image is malformed", "INSERT INTO sessions (id) VALUES (?)")
+    assert blamed("no such table: main.hs_session_activity", "INSERT INTO sessions (id) VALUES (?)")
+    assert not blamed("database disk image is malformed", "INSERT INTO state_meta (key) VALUES (?)")
     assert not blamed("database disk image is malformed", "SELECT id FROM messages")
     assert not blamed("UNIQUE constraint failed: messages.id")
     assert not blamed("no such table: main.other")

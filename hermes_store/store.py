@@ -26,12 +26,9 @@ from hermes_store import migrations
 from hermes_store.errors import NotFoundError, ReadOnlyError, SchemaBehindError, StoreBusyError
 from hermes_store.lineage import LineageRepository
 from hermes_store.locks import LockRepository
-from hermes_store.maintenance.verify import Level, VerifyReport, verify
 from hermes_store.messages import MessageRepository
 from hermes_store.meta import MetaRepository
-from hermes_store.migrations.optimize import OptimizeReport, optimize
-from hermes_store.migrations.preflight import require_known, require_sound, require_store
-from hermes_store.migrations.rebuild import RebuildReport, rebuild_indexes
+from hermes_store.migrations.preflight import require_known, require_store
 from hermes_store.models import Base
 from hermes_store.scope import OpenScope, Result, WriteKind
 from hermes_store.search.execute import explain, search
@@ -58,6 +55,7 @@ from hermes_store.sqlite.temporary import temporary_objects
 from hermes_store.sqlite.views import fit_connection, make_lineage_views, shadow_views
 from hermes_store.sqlite.vocabulary import make_vocabulary
 from hermes_store.target import resolve_target
+from hermes_store.upkeep import Upkeep
 from hermes_store.writing import Writer
 
 log = logging.getLogger("hermes_store")
@@ -125,7 +123,7 @@ class UnitOfWork:
         return make_filters(**given)
 
 
-class HermesStore:
+class HermesStore(Upkeep):
     """A Hermes ``state.db``, typed.
 
     Serves many threads; after ``fork()`` a child opens its own.
@@ -285,23 +283,6 @@ class HermesStore:
         """
         return self._require_writer().run(write, kind)
 
-    def detach_damaged_indexes(self) -> tuple[str, ...]:
-        """Take the search indexes off the file after a write met damage in one of them.
-
-        `write` and `run` do it by themselves. Who uses `bind` gets the driver's own error, and calls this after rolling
-        back: messages can be written then, and searches scan until `rebuild_index`.
-
-        Returns:
-            The triggers that were dropped; empty when somebody was here before.
-
-        Raises:
-            CorruptStoreError: A table is damaged, and may be what made the write fail; nothing was changed.
-            ReadOnlyError, SchemaBehindError, StoreBusyError, StoreReplacedError: As for `write`.
-        """
-        writer = self._require_writer()
-        require_sound(self._path or Path("the file"), self._engine, self.schema)
-        return writer.detach()
-
     def search(self, query: str, **filters: Any) -> SearchPage:
         """Find messages.
 
@@ -363,56 +344,6 @@ class HermesStore:
             CorruptStoreError: The copy did not pass its check.
         """
         return backup_to(self._engine, Path(path), progress=progress, driver=self._driver)
-
-    def rebuild_index(
-        self, progress: migrations.ProgressCallback | None = None, *, force: bool = False
-    ) -> RebuildReport:
-        """Make the search indexes whole: anew if they were detached or are damaged, completed if messages are missing.
-
-        Other programs may use the file meanwhile; a rebuild that was stopped is gone on with by calling it again.
-
-        Args:
-            progress: Called with each step.
-            force: Make them anew although nothing seems to be wrong.
-
-        Returns:
-            Why they were made anew, and what is left to do.
-
-        Raises:
-            CorruptStoreError: A table is damaged; nothing was written.
-            NotFoundError: The database is not a file.
-            ReadOnlyError, SchemaBehindError, StoreBusyError, StoreReplacedError: As for `write`.
-        """
-        path, driver = self._require_writer().file()
-        return rebuild_indexes(path, progress, force=force, driver=driver, timeout=self._timeout)
-
-    def verify(self, level: Level = "quick") -> VerifyReport:
-        """Check the file; nothing is written, and no writer is kept waiting.
-
-        Args:
-            level: ``quick``: the structure of the tables, and what the file says of its indexes; ``indexes``: also all
-                entries of the indexes; ``full``: also the whole file and its foreign keys.
-
-        Returns:
-            What is wrong, with a remedy for each.
-        """
-        return verify(self._current_engine(), level)
-
-    def optimize(self, progress: migrations.ProgressCallback | None = None) -> OptimizeReport:
-        """Merge what many small writes left in the search indexes, in steps that keep no other writer waiting.
-
-        Args:
-            progress: Called with each step.
-
-        Returns:
-            What was merged.
-
-        Raises:
-            NotFoundError: The database is not a file.
-            ReadOnlyError, StoreBusyError, StoreReplacedError: As for `write`.
-        """
-        path, driver = self._require_writer().file()
-        return optimize(path, progress, driver=driver, timeout=self._timeout)
 
     def close(self) -> None:
         """Close all connections; an engine that the application gave stays open."""

@@ -6,6 +6,7 @@ import os
 import shutil
 import sqlite3
 import time
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from pathlib import Path
 
@@ -298,3 +299,18 @@ def test_the_journal_of_a_file_stays_as_it_is(path: Path, journal: str) -> None:
         for number in range(WRITES_BETWEEN + 1):
             store.meta.set("mine", str(number))
     assert run(path, "PRAGMA journal_mode") == [(journal,)]
+
+
+def test_many_threads_write_through_one_store(path: Path) -> None:
+    with HermesStore.open(path) as store:
+
+        def append(thread: int) -> list[int]:
+            return [
+                store.run(lambda session, number=number: add_message(session, f"{thread} {number}"), kind="transcript")
+                for number in range(15)
+            ]
+
+        with ThreadPoolExecutor(8) as pool:
+            ids = list(pool.map(append, range(8)))
+    assert all(some == sorted(some) for some in ids)
+    assert sorted(written(path)) == sorted(f"{thread} {number}" for thread in range(8) for number in range(15))

@@ -143,7 +143,7 @@ class HermesStore(Upkeep):
         self._driver: ModuleType | None = None
         self._reopen = threading.Lock()
         self._whole: set[int] = set()  # schema cookies under which no index was found to lack messages
-        self._writer = Writer(engine, partial(self._connect, "immediate"), lambda *wrote: self._index_decoded(*wrote))
+        self._writer = Writer(engine, partial(self._connect, "immediate"), lambda *wrote: self._index_decoded(*wrote))  # noqa: PLW0108
         self.sessions = SessionRepository(self)
         self.messages = MessageRepository(self)
         self.lineage = LineageRepository(self)

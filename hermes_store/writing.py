@@ -21,7 +21,7 @@ from types import ModuleType
 from typing import cast
 
 from sqlalchemy import Connection, Engine
-from sqlalchemy.exc import DatabaseError, DBAPIError
+from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 from sqlalchemy.orm import Session
 
 from hermes_store.errors import CorruptIndexError, CorruptStoreError, NotFoundError, SchemaBehindError, StoreBusyError
@@ -181,7 +181,7 @@ class Writer:
             with self.engine.connect() as connection:
                 connection.rollback()
                 checkpoint(connection)
-        except (DatabaseError, StoreBusyError) as error:
+        except (SQLAlchemyError, StoreBusyError) as error:  # all connections may be in use
             log.debug("the write-ahead log was not copied back: %s", type(error).__name__)
 
     @property

@@ -21,8 +21,12 @@ from hermes_store.errors import (
     SchemaTooNewError,
     SessionContinuedError,
     StoreBusyError,
+    StoreReplacedError,
     UpgradeError,
 )
+from hermes_store.maintenance.verify import VerifyFinding, VerifyReport
+from hermes_store.migrations.optimize import OptimizeReport
+from hermes_store.migrations.rebuild import RebuildReport
 from hermes_store.records import (
     HolderState,
     ImportReport,
@@ -58,8 +62,10 @@ __all__ = [
     "MissingDependencyError",
     "NotAStoreError",
     "NotFoundError",
+    "OptimizeReport",
     "QueryError",
     "ReadOnlyError",
+    "RebuildReport",
     "Replacement",
     "Rewind",
     "SchemaBehindError",
@@ -71,8 +77,11 @@ __all__ = [
     "SessionInfo",
     "SessionSummary",
     "StoreBusyError",
+    "StoreReplacedError",
     "UnitOfWork",
     "UpgradeError",
+    "VerifyFinding",
+    "VerifyReport",
     "bind",
 ]
 

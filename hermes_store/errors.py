@@ -106,11 +106,19 @@ class QueryError(HermesStoreError, ValueError):
 
 
 class CorruptIndexError(HermesStoreError):
-    """A search index is damaged; the messages themselves are not affected."""
+    """A search index is damaged; the messages themselves are not affected.
+
+    Raised out of a ``store.write()`` block, it says that the block was rolled back and that the indexes were detached:
+    the same block runs when it is tried again.
+    """
 
 
 class CorruptStoreError(HermesStoreError):
     """A canonical table (sessions, messages, …) is damaged; nothing was written."""
+
+
+class StoreReplacedError(HermesStoreError):
+    """Another file, or none, is where the open one was; nothing was written, neither there nor to the old one."""
 
 
 class NotAStoreError(HermesStoreError):

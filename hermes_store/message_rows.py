@@ -53,6 +53,10 @@ class NewMessage(NamedTuple):
     calls: int
     replaced: int
 
+    def copy(self) -> NewMessage:
+        """Give the same message once more, for a write that may have to be tried twice and names what it writes."""
+        return self._replace(values=dict(self.values))
+
 
 class _Text:
     """Makes text storable, and counts what that took."""

@@ -15,11 +15,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from sqlalchemy import bindparam, func
+from sqlalchemy.orm import Session
 
 from hermes_store import compaction, revising, transfer, windows
 from hermes_store.conversation import conversation
 from hermes_store.message_reading import rows, to_record
-from hermes_store.message_rows import encode_changes, encode_message, encode_messages
+from hermes_store.message_rows import NewMessage, encode_changes, encode_message, encode_messages
 from hermes_store.models import Message
 from hermes_store.records import ImportReport, MessageInfo, MessageWindow, Replacement, Rewind
 from hermes_store.scope import Scope
@@ -226,8 +227,7 @@ class MessageRepository:
             "tool_call_id": tool_call_id, "timestamp": timestamp, **columns,
         }  # fmt: skip
         message = encode_message(given, time.time())
-        with self._scope.writing() as session:
-            return append_rows(session, session_id, [message])[0]
+        return self._scope.run(lambda session: append_rows(session, session_id, [message])[0], kind="transcript")
 
     def append_many(self, session_id: str, messages: Iterable[Mapping[str, Any]]) -> builtins.list[int]:
         """Add messages to the end of a session: all of them, or none.
@@ -245,8 +245,7 @@ class MessageRepository:
             InvalidMessageError: One of them cannot be stored; its place in the list is named.
         """
         ready = encode_messages(messages, time.time())
-        with self._scope.writing() as session:
-            return append_rows(session, session_id, ready)
+        return self._scope.run(lambda session: append_rows(session, session_id, ready), kind="transcript")
 
     def edit(self, session_id: str, message_id: int, *, holder: str | None = None, **changes: Any) -> MessageInfo:
         """Change what a message says; it stays the same message, in its place.
@@ -269,8 +268,7 @@ class MessageRepository:
         new = encode_changes(changes).values
         if "content" in new:
             new.setdefault("api_content", None)
-        with self._scope.writing() as session:
-            return revising.edit(session, session_id, message_id, new, holder=holder)
+        return self._scope.run(lambda session: revising.edit(session, session_id, message_id, new, holder=holder))
 
     def delete(self, session_id: str, message_ids: int | Iterable[int], *, holder: str | None = None) -> int:
         """Delete messages for good, with the copies that compaction made of them.
@@ -288,8 +286,7 @@ class MessageRepository:
             LockHeldError: Somebody else works on the session.
         """
         wanted = [message_ids] if isinstance(message_ids, int) else sorted(set(message_ids))
-        with self._scope.writing() as session:
-            return revising.remove(session, session_id, wanted, holder=holder)
+        return self._scope.run(lambda session: revising.remove(session, session_id, wanted, holder=holder))
 
     def rewind(self, session_id: str, to_message_id: int, *, holder: str | None = None) -> Rewind:
         """Take back a message of the user and all that came after it.
@@ -309,8 +306,7 @@ class MessageRepository:
             SessionContinuedError: The session ended by compression.
             LockHeldError: Somebody else works on the session.
         """
-        with self._scope.writing() as session:
-            return revising.rewind(session, session_id, to_message_id, holder=holder)
+        return self._scope.run(lambda session: revising.rewind(session, session_id, to_message_id, holder=holder))
 
     def restore(self, session_id: str, from_message_id: int, *, holder: str | None = None) -> tuple[int, ...]:
         """Undo a rewind: messages that were taken back are live again.
@@ -331,8 +327,7 @@ class MessageRepository:
             SessionContinuedError: It ended by compression.
             LockHeldError: Somebody else works on the session.
         """
-        with self._scope.writing() as session:
-            return revising.restore(session, session_id, from_message_id, holder=holder)
+        return self._scope.run(lambda session: revising.restore(session, session_id, from_message_id, holder=holder))
 
     def replace(
         self, session_id: str, messages: Iterable[Mapping[str, Any]], *, holder: str | None = None
@@ -357,8 +352,9 @@ class MessageRepository:
             LockHeldError: Somebody else works on the session.
         """
         ready = encode_messages(messages, time.time())
-        with self._scope.writing() as session:
-            return compaction.replace(session, session_id, ready, holder=holder)
+        return self._scope.run(
+            lambda session: compaction.replace(session, session_id, _copies(ready), holder=holder), kind="transcript"
+        )
 
     def archive_and_compact(
         self,
@@ -393,10 +389,12 @@ class MessageRepository:
         """
         _require_counts(watermark=watermark, tail_count=tail_count)
         ready = encode_messages(messages, time.time())
-        with self._scope.writing() as session:
-            return compaction.archive_and_compact(
-                session, session_id, ready, above=watermark, tail=tail_count, holder=holder
-            )
+        return self._scope.run(
+            lambda session: compaction.archive_and_compact(
+                session, session_id, _copies(ready), above=watermark, tail=tail_count, holder=holder
+            ),
+            kind="transcript",
+        )
 
     def publish_compression_child(
         self,
@@ -436,11 +434,13 @@ class MessageRepository:
         """
         _require_counts(watermark=watermark, watermark_ceiling=watermark_ceiling, tail_count=tail_count)
         ready = encode_messages(messages, time.time())
-        with self._scope.writing() as session:
-            return compaction.publish_child(
-                session, session_id, ready,
+        return self._scope.run(
+            lambda session: compaction.publish_child(
+                session, session_id, _copies(ready),
                 child=child, above=watermark, up_to=watermark_ceiling, tail=tail_count, holder=holder,
-            )  # fmt: skip
+            ),
+            kind="transcript",
+        )  # fmt: skip
 
     def export(
         self, session_ids: str | Iterable[str] | None = None, *, include_inactive: bool = False
@@ -475,13 +475,20 @@ class MessageRepository:
             InvalidMessageError: One of them cannot be stored; nothing was written.
         """
         incoming, unknown = transfer.prepare(documents)
-        with self._scope.writing() as session:
+
+        def write(session: Session) -> ImportReport:
             if not dry_run:
                 return transfer.import_sessions(session, incoming, unknown)
             with session.begin_nested() as attempt:
                 report = transfer.import_sessions(session, incoming, unknown)
                 attempt.rollback()
             return report
+
+        return self._scope.run(write, kind="transcript")
+
+
+def _copies(messages: Sequence[NewMessage]) -> builtins.list[NewMessage]:
+    return [message.copy() for message in messages]
 
 
 def _require_counts(**counts: int | None) -> None:

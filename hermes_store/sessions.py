@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import time
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any, Literal, Unpack
 
 from sqlalchemy import ColumnElement, Select, case, func, select, update
@@ -410,10 +410,12 @@ class SessionRepository:
             NotFoundError: One of the sessions does not exist; nothing was deleted.
         """
         wanted = [ids] if isinstance(ids, str) else list(dict.fromkeys(ids))
-        with self._scope.reading() if dry_run else self._scope.writing() as session:
+
+        def planned(session: Session) -> Removal:
             _require_all(session, wanted)
-            removal = plan(session, wanted, detach=detach)
-            return removal if dry_run else remove(session, removal)
+            return plan(session, wanted, detach=detach)
+
+        return self._remove(planned, dry_run=dry_run)
 
     def prune(
         self,
@@ -442,9 +444,7 @@ class SessionRepository:
         """
         moments = cutoffs(time.time(), older_than_days, per_source or {})
         only = read_names("sources", sources)
-        with self._scope.reading() if dry_run else self._scope.writing() as session:
-            removal = plan(session, prunable(session, moments, only))
-            return removal if dry_run else remove(session, removal)
+        return self._remove(lambda session: plan(session, prunable(session, moments, only)), dry_run=dry_run)
 
     def archive_stale(self, idle_days: float, *, dry_run: bool = False) -> tuple[str, ...]:
         """Archive conversations that were idle for long, open ones too; pinned ones stay.
@@ -468,6 +468,12 @@ class SessionRepository:
                 members = select(continuations(heads).c.id)
                 _set_flags(session, members, archived=1, auto_archived=1)
             return tuple(heads)
+
+    def _remove(self, planned: Callable[[Session], Removal], *, dry_run: bool) -> Removal:
+        if dry_run:
+            with self._scope.reading() as session:
+                return planned(session)
+        return self._scope.run(lambda session: remove(session, planned(session)))
 
     def _flag(self, session_id: str, **values: float) -> tuple[str, ...]:
         with self._scope.writing() as session:

@@ -13,6 +13,7 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from types import ModuleType, TracebackType
 from typing import Any, Literal, Self, cast
@@ -29,7 +30,7 @@ from hermes_store.messages import MessageRepository
 from hermes_store.meta import MetaRepository
 from hermes_store.migrations.preflight import require_known, require_store
 from hermes_store.models import Base
-from hermes_store.scope import OpenScope
+from hermes_store.scope import OpenScope, Result, WriteKind
 from hermes_store.search.execute import explain, search
 from hermes_store.search.filters import make_filters
 from hermes_store.search.records import SearchPage, SearchPlan
@@ -48,12 +49,15 @@ from hermes_store.sqlite.engine import (
     read_text,
 )
 from hermes_store.sqlite.gaps import incomplete_indexes
+from hermes_store.sqlite.identity import FileIdentity
 from hermes_store.sqlite.readonly import Reader, explain_open_error, open_reader, require_file
 from hermes_store.sqlite.shape import Shape, inspect
 from hermes_store.sqlite.temporary import temporary_objects
 from hermes_store.sqlite.views import fit_connection, make_lineage_views, shadow_views
 from hermes_store.sqlite.vocabulary import make_vocabulary
 from hermes_store.target import resolve_target
+from hermes_store.upkeep import Upkeep
+from hermes_store.writing import Writer
 
 log = logging.getLogger("hermes_store")
 
@@ -101,13 +105,12 @@ class UnitOfWork:
     def _abilities(self) -> dict[str, Any]:
         """What a search may believe: the file's shape, with indexes that lack messages, and the library's modules."""
         connection = self.session.connection()
-        if self.shape.schema_cookie in self._whole:
-            gaps: frozenset[str] = frozenset()
-        else:
+        able = probe(connection, self.shape)  # first: where a damaged page was read, no temporary table can be made
+        gaps: frozenset[str] = frozenset()
+        if not self.shape.stale and self.shape.schema_cookie not in self._whole:
             gaps = incomplete_indexes(connection, self.shape)
             if not gaps:  # a gap is looked for again each time: an upgrade may have filled it
                 self._whole.add(self.shape.schema_cookie)
-        able = probe(connection, self.shape)
         shape = replace(self.shape, incomplete=gaps)
         return {"shape": shape, "fts5": able.fts5, "trigram": able.trigram}
 
@@ -121,7 +124,7 @@ class UnitOfWork:
         return make_filters(**given)
 
 
-class HermesStore:
+class HermesStore(Upkeep):
     """A Hermes ``state.db``, typed.
 
     Serves many threads; after ``fork()`` a child opens its own.
@@ -141,6 +144,7 @@ class HermesStore:
         self._driver: ModuleType | None = None
         self._reopen = threading.Lock()
         self._whole: set[int] = set()  # schema cookies under which no index was found to lack messages
+        self._writer = Writer(engine, partial(self._connect, "immediate"), lambda *wrote: self._index_decoded(*wrote))  # noqa: PLW0108
         self.sessions = SessionRepository(self)
         self.messages = MessageRepository(self)
         self.lineage = LineageRepository(self)
@@ -197,7 +201,9 @@ class HermesStore:
             store = cls(make_engine(path, driver=driver, timeout=timeout))
         store._path, store._owns, store._timeout = path, True, timeout
         store._read_only, store._driver = read_only, driver
+        store._writer.path, store._writer.timeout = path, timeout
         try:
+            store._writer.identity = FileIdentity.of(path)
             require_known(path, require_store(path, store._engine))
         except BaseException:
             store.close()
@@ -222,32 +228,27 @@ class HermesStore:
             self._reader.confirm()
 
     @contextmanager
-    def write(self) -> Iterator[UnitOfWork]:
+    def write(self, *, kind: WriteKind = "routine") -> Iterator[UnitOfWork]:
         """One write transaction: the lock is taken first, and committed when the block ends without an error.
+
+        Args:
+            kind: How long to wait for the lock: ``routine`` the store's timeout, ``transcript`` three times that,
+                ``activity`` half a second.
 
         Yields:
             The unit of work.
 
         Raises:
+            CorruptIndexError: A search index was damaged, and the block was rolled back; the indexes are detached now,
+                so the same block succeeds when it is run again.
+            CorruptStoreError: A table is damaged; nothing was written.
             ReadOnlyError: The store was opened read-only.
             SchemaBehindError: The file lacks columns of schema 31.
             StoreBusyError: The lock was not free in time.
+            StoreReplacedError: The file was replaced or deleted since it was opened.
         """
-        if self._read_only:
-            raise ReadOnlyError(f"{self._path} was opened read-only; open it without read_only to write")
-        with self._connect("immediate") as (connection, shape), Session(connection) as session:
-            behind = next(iter(shadow_views(shape, Base.metadata)), None)
-            if behind is not None:
-                raise SchemaBehindError(
-                    f"{self._path or 'the file'} lacks columns of schema 31 (in {behind}); "
-                    f"run: hermes-store upgrade {self._path or 'PATH'}"
-                )
+        with self._require_writer().block(kind) as (session, shape):
             yield UnitOfWork(session, shape, self._whole)
-            # The session joined a transaction that was begun on the connection, and would not end it.
-            session.flush()
-            connection.commit()
-            session.close()
-            self._index_decoded(connection, shape)
 
     @contextmanager
     def reading(self) -> Iterator[Session]:
@@ -256,10 +257,32 @@ class HermesStore:
             yield unit.session
 
     @contextmanager
-    def writing(self) -> Iterator[Session]:
-        """The scope of ``store.sessions`` and the other repositories: one short write transaction."""
-        with self.write() as unit:
+    def writing(self, *, kind: WriteKind = "routine") -> Iterator[Session]:
+        """The scope of ``store.sessions`` and the other repositories: one short write transaction.
+
+        Args:
+            kind: As for `write`.
+        """
+        with self.write(kind=kind) as unit:
             yield unit.session
+
+    def run(self, write: Callable[[Session], Result], *, kind: WriteKind = "routine") -> Result:
+        """Run a function in a short write transaction; a damaged search index does not keep it from being committed.
+
+        Where the triggers of an index make it fail, it is run again in a transaction that detaches the indexes first.
+
+        Args:
+            write: The function; it may be called twice, so it makes the objects that it adds to the session.
+            kind: As for `write`.
+
+        Returns:
+            What the function returned.
+
+        Raises:
+            CorruptStoreError: A table is damaged; nothing was written.
+            ReadOnlyError, SchemaBehindError, StoreBusyError, StoreReplacedError: As for `write`.
+        """
+        return self._require_writer().run(write, kind)
 
     def search(self, query: str, **filters: Any) -> SearchPage:
         """Find messages.
@@ -326,6 +349,8 @@ class HermesStore:
     def close(self) -> None:
         """Close all connections; an engine that the application gave stays open."""
         if self._owns:
+            if not self._read_only:
+                self._writer.close()
             self._engine.dispose()
 
     def __enter__(self) -> Self:
@@ -337,9 +362,12 @@ class HermesStore:
         self.close()
 
     @contextmanager
-    def _connect(self, mode: Literal["deferred", "immediate"]) -> Iterator[tuple[Connection, Shape]]:
-        engine = self._current_engine()
-        with busy_as_typed(self._path), engine.connect().execution_options(**{BEGIN_OPTION: mode}) as connection:
+    def _connect(
+        self, mode: Literal["deferred", "immediate"], timeout: float | None = None
+    ) -> Iterator[tuple[Connection, Shape]]:
+        engine, budget = self._current_engine(), self._timeout if timeout is None else timeout
+        options = {BEGIN_OPTION: mode, TIMEOUT_OPTION: budget}
+        with busy_as_typed(self._path), engine.connect().execution_options(**options) as connection:
             raw: Any = connection.connection.driver_connection
             factory, raw.text_factory = raw.text_factory, read_text
             # An application's engine may leave foreign keys off; a write of ours must not break them.
@@ -349,7 +377,7 @@ class HermesStore:
                     if keys_off:
                         raw.execute("PRAGMA foreign_keys=ON")
                     fitted = fit_connection(connection, Base.metadata)
-                    begin(connection, mode, self._timeout)
+                    begin(connection, mode, budget, restore=self._timeout)
                     shape = inspect(connection, fitted)
                 except (DatabaseError, _driver_error(engine)) as error:
                     raise explain_open_error(self._path or Path("the database"), error) from error
@@ -360,6 +388,11 @@ class HermesStore:
                 raw.text_factory = factory
                 if keys_off:
                     raw.execute("PRAGMA foreign_keys=OFF")
+
+    def _require_writer(self) -> Writer:
+        if self._read_only:
+            raise ReadOnlyError(f"{self._path} was opened read-only; open it without read_only to write")
+        return self._writer
 
     def _index_decoded(self, connection: Connection, shape: Shape) -> None:
         """Move some decoded texts into their index and settle some sessions' heads, if nobody else is writing.

@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from datetime import UTC, datetime
 from functools import wraps
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import click
 from rich.console import Console
@@ -264,6 +264,54 @@ def backup(path: Path, target: Path) -> None:
     """Write a verified copy of a store, also while it is in use."""
     with HermesStore.open(path, read_only=True, migrate="off") as store:
         out.print(f"{store.backup(target)} written")
+
+
+@cli.command("verify")
+@PATH
+@click.option("--level", type=click.Choice(["quick", "indexes", "full"]), default="quick", show_default=True)
+@JSON
+@one_line_errors
+def verify_command(path: Path, level: Literal["quick", "indexes", "full"], as_json: bool) -> None:
+    """Check a file's tables, its search indexes, or all of it; exit status 1 if something is damaged."""
+    with HermesStore.open(path, read_only=True, migrate="off") as store:
+        report = store.verify(level)
+    if as_json:
+        _print_json(report)
+    else:
+        for finding in report.findings:
+            out.print(f"{finding.name} {finding.problem}: {finding.remedy}", style="red" if not report.ok else "yellow")
+        out.print(f"{path}: {'no damage found' if report.ok else 'damaged'} ({level}, {report.seconds:.1f} s)")
+    if not report.ok:
+        sys.exit(1)
+
+
+@cli.command("rebuild-index")
+@PATH
+@click.option("--force", is_flag=True, help="Also if nothing seems to be wrong.")
+@JSON
+@one_line_errors
+def rebuild_index(path: Path, force: bool, as_json: bool) -> None:
+    """Make the search indexes whole, beside whoever uses the file."""
+    with HermesStore.open(path, migrate="off") as store, _progress_bar(shown=not as_json) as callback:
+        report = store.rebuild_index(callback, force=force)
+    if as_json:
+        _print_json(report)
+        return
+    out.print(f"{path}: {'made anew: ' + '; '.join(report.reasons) if report.reasons else 'nothing to make anew'}")
+    for left in report.pending:
+        out.print(f"left to do: {left}", style="yellow")
+
+
+@cli.command()
+@PATH
+@one_line_errors
+def optimize(path: Path) -> None:
+    """Merge what many small writes left in the search indexes."""
+    with HermesStore.open(path, migrate="off") as store, _progress_bar(shown=True) as callback:
+        report = store.optimize(callback)
+    out.print(f"{path}: merged {', '.join(report.merged) or 'nothing'} in {report.seconds:.1f} s")
+    for reason in report.skipped:
+        out.print(f"left out: {reason}", style="yellow")
 
 
 @cli.command()

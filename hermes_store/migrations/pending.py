@@ -293,6 +293,18 @@ def is_pending(engine: Engine, *, thorough: bool) -> bool:
         return True
 
 
+def disagreeing_indexes(engine: Engine) -> list[str]:
+    """Name the search indexes that do not hold exactly the messages that belong in them.
+
+    Args:
+        engine: An engine of the file. Where an index waits to be filled, is detached, or is in an older layout, nothing
+            is compared.
+    """
+    if not _fillable(engine) or inspect_now(engine).rebuild is not None:
+        return []
+    return [fill.name for fill in _FILLS if any(any(_compare(engine, fill, *ids)) for ids in _ranges(engine, fill))]
+
+
 def detach_damaged(engine: Engine) -> None:
     """Mark indexes whose pages cannot be read as stale, with Hermes's own key, so that nothing reads them again.
 

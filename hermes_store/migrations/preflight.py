@@ -8,13 +8,14 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from sqlalchemy import Engine
+from sqlalchemy import Connection, Engine
 from sqlalchemy.dialects import sqlite
 from sqlalchemy.exc import DatabaseError
 
 from hermes_store.errors import CorruptStoreError, NotAStoreError, SchemaTooNewError
 from hermes_store.models import Base
-from hermes_store.sqlite.damage import first_damage
+from hermes_store.sqlite.damage import first_damage, is_damage
+from hermes_store.sqlite.engine import driver_error
 from hermes_store.sqlite.readonly import explain_open_error
 from hermes_store.sqlite.shape import TRASH_PREFIX, Shape, inspect
 from hermes_store.sqlite.views import quoted
@@ -119,16 +120,22 @@ def require_sound(path: Path, engine: Engine, shape: Shape) -> None:
         CorruptStoreError: A table is damaged.
     """
     tables = [name for name in Base.metadata.tables if name in shape.columns]
+    with engine.connect() as connection:
+        for table in tables:
+            damage = _damage(path, connection, table)
+            if damage is not None:
+                raise CorruptStoreError(
+                    f"{path}: table {table} is damaged ({damage}); nothing was changed: "
+                    "restore a backup, or recover the file with SQLite's .recover"
+                )
+
+
+def _damage(path: Path, connection: Connection, table: str) -> str | None:
     try:
-        with engine.connect() as connection:
-            for table in tables:
-                damage = first_damage(connection.exec_driver_sql(f"PRAGMA main.quick_check({quoted(table)})").scalars())
-                if damage is not None:
-                    raise CorruptStoreError(
-                        f"{path}: table {table} is damaged ({damage}); nothing was changed: "
-                        "restore a backup, or recover the file with SQLite's .recover"
-                    )
+        return first_damage(connection.exec_driver_sql(f"PRAGMA main.quick_check({quoted(table)})").scalars())
     except DatabaseError as error:
+        if is_damage(error):  # of a page without which the check cannot go on
+            return driver_error(error)[1]
         raise explain_open_error(path, error) from error
 
 

@@ -250,15 +250,7 @@ class _Upgrade:
                 raw.execute("PRAGMA foreign_keys=ON")
 
     def _pending_work(self) -> PendingWork:
-        modules: dict[str, Any] = {script.revision: script.module for script in self.revisions}
-
-        def swap(connection: Connection, reason: str) -> None:
-            with rebuild_lock(self.path):
-                modules[_FIRST_WITH_PENDING_WORK].swap_search_indexes(connection)
-            self.report.note(f"search indexes laid out anew: {reason}")
-
-        renew = modules[_DECODED_TEXT].renew_text_index
-        return PendingWork(self.engine, self.progress, swap, renew, self.report.note)
+        return pending_work(self.path, self.engine, self.progress, self.report.note)
 
     def _finish(self, left: list[str]) -> None:
         for problem in left:
@@ -277,6 +269,25 @@ class _Upgrade:
     def _writer(self) -> Iterator[Connection]:
         with self.engine.connect().execution_options(**{BEGIN_OPTION: "immediate"}) as connection:
             yield connection
+
+
+def pending_work(path: Path, engine: Engine, progress: ProgressCallback, note: Callable[[str], None]) -> PendingWork:
+    """Make what does the long work of a file, with the revisions' own ways of laying an index out.
+
+    Args:
+        path: The file.
+        engine: A writable engine of it.
+        progress: Called after each step.
+        note: Called with what the user should know.
+    """
+    modules: dict[str, Any] = {script.revision: script.module for script in chain()}
+
+    def swap(connection: Connection, reason: str) -> None:
+        with rebuild_lock(path):
+            modules[_FIRST_WITH_PENDING_WORK].swap_search_indexes(connection)
+        note(f"search indexes laid out anew: {reason}")
+
+    return PendingWork(engine, progress, swap, modules[_DECODED_TEXT].renew_text_index, note)
 
 
 def foreign_key_orphans(connection: Connection) -> Counter[tuple[str, str]]:

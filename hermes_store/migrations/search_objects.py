@@ -24,8 +24,8 @@ from hermes_store.migrations.schema_edits import editable_schema, plain_renames
 from hermes_store.sqlite import shape as keys
 from hermes_store.sqlite.capabilities import REMEDIES, probe
 from hermes_store.sqlite.damage import lacks_parts
+from hermes_store.sqlite.detach import detach_foreign, needs_foreign_tokenizer
 from hermes_store.sqlite.shape import (
-    CJK_INDEX,
     TRASH_PREFIX,
     TRIGRAM_INDEX,
     WORD_INDEX,
@@ -251,13 +251,9 @@ def detach_foreign_tokenizer(connection: Connection, shape: Shape, report: Upgra
         shape: The file's shape.
         report: Where to say so.
     """
-    live = [f"{CJK_INDEX}_{action}" for action in ("insert", "delete", "update")]
-    live = [name for name in live if shape.has("trigger", name)]
-    if not live or not probe(connection, shape).foreign_tokenizers:
+    if not needs_foreign_tokenizer(connection, shape):
         return
-    set_marker(connection, keys.CJK_STALE_KEY, 1)
-    for name in live:
-        connection.exec_driver_sql(f"DROP TRIGGER {quoted(name)}")
+    detach_foreign(connection, shape)
     report.note(
         "messages_fts_cjk detached: its tokenizer is not available here, and its triggers made every write fail "
         "(Hermes rebuilds it on a host that has the tokenizer)"

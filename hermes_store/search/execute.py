@@ -56,7 +56,8 @@ from hermes_store.search.syntax import Leaf, Query, parse
 from hermes_store.search.terms import Kind, needle
 from hermes_store.search.titles import matching_sessions
 from hermes_store.search.verify import literal_leaves, matches
-from hermes_store.sqlite.decoded import TEXT_QUEUE
+from hermes_store.sqlite.damage import is_damage
+from hermes_store.sqlite.decoded import text_index_fault
 from hermes_store.sqlite.shape import Shape
 
 _Result = TypeVar("_Result")
@@ -215,14 +216,21 @@ def _withstanding(
     index that ranks comes late, so that every page of an answer is ranked.
     """
     suspects = [{DECODED}, {TRIGRAM}, {TRIGRAM, DECODED}, {WORD}, {WORD, DECODED}, {WORD, TRIGRAM, DECODED}]
-    damaged: set[str] = set()
-    queued = waiting(connection, FEW_QUEUED) if shape.has("table", TEXT_QUEUE) else 0
+    queued, unreadable = 0, set[str]()
+    if text_index_fault(shape) is None:
+        try:
+            queued = waiting(connection, FEW_QUEUED)
+        except DBAPIError as error:
+            if not is_damage(error):
+                raise
+            unreadable = {DECODED}  # without its queue it cannot be believed
+    damaged = unreadable
     while True:
         try:
             return run(abilities(shape, fts5=fts5, trigram=trigram, damaged=damaged, queued=queued))
         except _IndexFailure as failure:
             suspects = suspects[next(at for at, some in enumerate(suspects) if some & failure.routes) :]
-            damaged = suspects.pop(0)
+            damaged = suspects.pop(0) | unreadable
 
 
 def _plan(connection: Connection, query: Query, filters: Filters, able: Abilities) -> Plan:

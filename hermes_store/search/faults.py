@@ -31,6 +31,7 @@ _INDEX_TEXTS = (
     "no such table: temp.hs_",  # a connection without the vocabulary tables
     "constraint failed",
     "fts5",
+    "sql logic error",  # all that is said where a table that holds an index is gone
 )
 #: Virtual-machine instructions of SQLite between two looks at the clock; a fraction of a millisecond.
 _INSTRUCTIONS = 10_000

@@ -9,7 +9,9 @@ them is found, which an interrupted fill always is in practice.
 from __future__ import annotations
 
 from sqlalchemy import Connection
+from sqlalchemy.exc import DatabaseError
 
+from hermes_store.sqlite.damage import is_damage
 from hermes_store.sqlite.shape import IndexShape, Layout, Shape
 
 #: Messages looked at; each costs two lookups by id.
@@ -35,7 +37,7 @@ def incomplete_indexes(connection: Connection, shape: Shape) -> frozenset[str]:
         shape: The file's shape.
 
     Returns:
-        Names of virtual tables; one whose tables are not even there is among them.
+        Names of virtual tables; one whose tables are not even there, or cannot be read, is among them.
     """
     if not shape.has("table", "messages") or not shape.has("table", "sessions"):
         return frozenset()
@@ -71,4 +73,10 @@ def _has_gap(connection: Connection, shape: Shape, index: IndexShape, belongs: s
         " SELECT 1 FROM sample WHERE id IS NOT NULL AND NOT (id > ? AND id <= ?)"
         f" AND NOT EXISTS (SELECT 1 FROM main.{index.name}_docsize AS d WHERE d.id = sample.id) LIMIT 1"
     )
-    return connection.exec_driver_sql(query, (low, high - low, *pending)).first() is not None
+    try:
+        return connection.exec_driver_sql(query, (low, high - low, *pending)).first() is not None
+    except DatabaseError as error:
+        # The list of what is in the index cannot be read, or the messages cannot, which whoever scans them finds out.
+        if not is_damage(error):
+            raise
+        return True

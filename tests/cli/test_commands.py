@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import sqlite3
 from pathlib import Path
 
 import pytest
@@ -43,6 +44,24 @@ def test_upgrade_to_a_revision_and_as_json(old: Path) -> None:
     report = json.loads(invoke("upgrade", old, "--revision", "h25", "--json").output)
     assert report["after"] == "h25"
     assert report["rows_before"]["messages"] == report["rows_after"]["messages"] == 360
+
+
+def test_a_damaged_index_is_found_and_made_anew(released: Released) -> None:
+    path = released("v31-iot-0.22.2.post1.db")
+    assert invoke("verify", path).exit_code == 0
+    with sqlite3.connect(path) as connection:
+        connection.execute("DROP TRIGGER messages_fts_insert")
+    connection.close()
+    found = invoke("verify", path, "--level", "indexes")
+    assert found.exit_code == 1
+    assert "messages_fts is not fed" in found.output
+    assert "damaged" in found.output
+    assert json.loads(invoke("verify", path, "--json").output)["findings"][0]["kind"] == "index"
+    assert "made anew: messages_fts" in invoke("rebuild-index", path).output
+    assert json.loads(invoke("rebuild-index", path, "--json").output)["reasons"] == []
+    assert "made anew: asked for" in invoke("rebuild-index", path, "--force").output
+    assert "merged messages_fts" in invoke("optimize", path).output
+    assert "no damage found" in invoke("verify", path, "--level", "full").output
 
 
 def test_list_search_and_info_read_an_old_file_without_changing_it(old: Path) -> None:

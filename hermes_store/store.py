@@ -144,7 +144,7 @@ class HermesStore(Upkeep):
         self._driver: ModuleType | None = None
         self._reopen = threading.Lock()
         self._whole: set[int] = set()  # schema cookies under which no index was found to lack messages
-        self._writer = Writer(engine, partial(self._connect, "immediate"), lambda *wrote: self._index_decoded(*wrote))  # noqa: PLW0108
+        self._writer = Writer(engine, partial(self._connect, "immediate"), lambda *wrote: self._after_commit(*wrote))  # noqa: PLW0108
         self.sessions = SessionRepository(self)
         self.messages = MessageRepository(self)
         self.lineage = LineageRepository(self)
@@ -394,7 +394,7 @@ class HermesStore(Upkeep):
             raise ReadOnlyError(f"{self._path} was opened read-only; open it without read_only to write")
         return self._writer
 
-    def _index_decoded(self, connection: Connection, shape: Shape) -> None:
+    def _after_commit(self, connection: Connection, shape: Shape) -> None:
         """Move some decoded texts into their index and settle some sessions' heads, if nobody else is writing.
 
         In a transaction of its own: where that index is damaged, SQLite rolls back more than a savepoint.

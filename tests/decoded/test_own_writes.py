@@ -87,14 +87,14 @@ def test_a_write_does_not_wait_for_another_writer(
     path: Path, waiting: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with connect(path) as other, HermesStore.open(path, driver=DRIVER) as store:
-        original = store._index_decoded
+        original = store._after_commit
 
         def locked(*arguments: Any) -> None:
             other.execute("BEGIN IMMEDIATE")
             original(*arguments)
             other.execute("ROLLBACK")
 
-        monkeypatch.setattr(store, "_index_decoded", locked)
+        monkeypatch.setattr(store, "_after_commit", locked)
         rename(store, "a")
     assert queued(path) == waiting
     assert run(path, "SELECT value FROM state_meta WHERE key = 'a'") == [("written",)]

@@ -143,8 +143,8 @@ def test_a_release_writes_beside_eight_of_ours(path: Path, journal: str, record_
 @pytest.mark.full
 @pytest.mark.peer
 @pytest.mark.parametrize("journal", ["wal", "delete"])
-def test_two_hundred_appends_each(path: Path, journal: str, record_property: Any) -> None:
-    contend(path, journal, record_property, 200, peer=True)
+def test_five_hundred_appends_each(path: Path, journal: str, record_property: Any) -> None:
+    contend(path, journal, record_property, 500, peer=True)
 
 
 def kill_and_check(path: Path, kills: int, journal: str) -> None:

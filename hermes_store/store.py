@@ -35,10 +35,10 @@ from hermes_store.search.execute import explain, search
 from hermes_store.search.filters import make_filters
 from hermes_store.search.records import SearchPage, SearchPlan
 from hermes_store.sessions import SessionRepository
-from hermes_store.sqlite.activity import activity_fault, settle
+from hermes_store.sqlite.activity import activity_fault, has_unsettled, settle
 from hermes_store.sqlite.backup import backup_to
 from hermes_store.sqlite.capabilities import Capabilities, probe
-from hermes_store.sqlite.decoded import DRAIN_WEIGHT, drain, text_index_fault
+from hermes_store.sqlite.decoded import DRAIN_WEIGHT, drain, has_queued, text_index_fault
 from hermes_store.sqlite.engine import (
     BEGIN_OPTION,
     DEFAULT_TIMEOUT,
@@ -400,17 +400,18 @@ class HermesStore(Upkeep):
         In a transaction of its own: where that index is damaged, SQLite rolls back more than a savepoint.
         """
         indexed, bounded = text_index_fault(shape) is None, activity_fault(shape) is None
-        if not indexed and not bounded:
-            return
-        connection.execution_options(**{TIMEOUT_OPTION: 0.0})
+        driver: Any = connection.connection.driver_connection  # past SQLAlchemy, which would begin a transaction
         try:
+            if not ((indexed and has_queued(driver)) or (bounded and has_unsettled(driver))):
+                return
+            connection.execution_options(**{TIMEOUT_OPTION: 0.0})
             begin(connection, "immediate", 0.0, restore=self._timeout)
             if bounded:
                 settle(connection)
             if indexed:
                 drain(connection, DRAIN_WEIGHT)
             connection.commit()
-        except (DatabaseError, StoreBusyError) as error:
+        except (DatabaseError, StoreBusyError, _driver_error(self._engine)) as error:
             log.debug("decoded texts wait for the next write or upgrade: %s", type(error).__name__)
 
     def _current_engine(self) -> Engine:

@@ -41,7 +41,7 @@ from hermes_store.sqlite.detach import (
 from hermes_store.sqlite.engine import DEFAULT_TIMEOUT
 from hermes_store.sqlite.identity import FileIdentity
 from hermes_store.sqlite.shape import TRIGRAM_INDEX, WORD_INDEX, Shape
-from hermes_store.sqlite.views import shadow_views
+from hermes_store.sqlite.views import lacking
 
 log = logging.getLogger("hermes_store")
 
@@ -206,7 +206,7 @@ class Writer:
         with self.connect(budget) as (connection, shape):
             if self.identity is not None:
                 self.identity.require_unchanged()  # waiting for the lock may have taken a while
-            behind = next(iter(shadow_views(shape, Base.metadata)), None)
+            behind = lacking(connection, shape, Base.metadata)
             if behind is not None:
                 raise SchemaBehindError(
                     f"{self._name} lacks columns of schema 31 (in {behind}); "

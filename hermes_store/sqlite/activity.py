@@ -15,6 +15,7 @@ the answer is the same, and takes time in proportion to the number of sessions.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
 from sqlalchemy import Connection
 
@@ -118,6 +119,15 @@ def refill(connection: Connection) -> None:
     connection.exec_driver_sql(f"DELETE FROM main.{ACTIVITY_TABLE}")
     connection.exec_driver_sql(f"INSERT INTO main.{ACTIVITY_TABLE} (session_id, quarter) {_ROWS}")
     _store(connection, _all_heads(connection))
+
+
+def has_unsettled(driver_connection: Any) -> bool:
+    """Tell whether a head is not known.
+
+    Args:
+        driver_connection: The driver's connection of a file whose objects are as they should be.
+    """
+    return driver_connection.execute(_UNSETTLED, (1,)).fetchone() is not None
 
 
 def settle(connection: Connection) -> None:

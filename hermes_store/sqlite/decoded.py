@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Mapping
+from typing import Any
 
 from sqlalchemy import Connection
 
@@ -120,6 +121,15 @@ def searched_text(role: object, content: object, escaped_calls: object) -> str:
     if escaped_calls is not None:
         text = f"{text}\n{decode_tool_calls(escaped_calls).text}"
     return text.replace("\0", " ") + _PADDING
+
+
+def has_queued(driver_connection: Any) -> bool:
+    """Tell whether a message waits to be moved into the index.
+
+    Args:
+        driver_connection: The driver's connection of a file that has the queue.
+    """
+    return driver_connection.execute(f"SELECT 1 FROM main.{TEXT_QUEUE} LIMIT 1").fetchone() is not None
 
 
 def drain(connection: Connection, weight: int) -> int:

@@ -66,6 +66,19 @@ def current_shape(connection: Connection) -> Shape:
     return inspect(connection, connection.info.get(_SHAPE))
 
 
+def lacking(connection: Connection, shape: Shape, metadata: MetaData) -> str | None:
+    """Name a table that lacks columns, or is missing; None for a complete file.
+
+    Args:
+        connection: A connection; what was found out when it was fitted is not found out again.
+        shape: The file's shape.
+        metadata: The tables that must be there.
+    """
+    info = connection.info
+    found = info[_VIEWS] if info.get(_COOKIE) == shape.schema_cookie else shadow_views(shape, metadata)
+    return next(iter(found), None)
+
+
 def shadow_views(shape: Shape, metadata: MetaData) -> dict[str, str]:
     """Say which temporary views make a file look like the current schema.
 

@@ -16,10 +16,9 @@ from hermes_store.message_reading import rows, to_turn
 from hermes_store.models import Message
 from hermes_store.search.rows import MESSAGES
 from hermes_store.transcript import LIVE, OF_SESSION, require_session, rows_of
-from hermes_store.walks import IDS, among, chain_upward, given
+from hermes_store.walks import IDS, among, continued, given, upward
 
 _LIVE_ROWS = rows().where(OF_SESSION, LIVE).order_by(Message.id)
-_CHAIN = chain_upward(IDS)
 _CHAIN_ROWS = rows().where(among(MESSAGES.c.session_id, IDS), LIVE).order_by(Message.id)
 
 
@@ -37,22 +36,11 @@ def conversation(session: Session, session_id: str, *, include_ancestors: bool) 
     require_session(session, session_id)
     if not include_ancestors:
         return [to_turn(row) for row in rows_of(session, _LIVE_ROWS, owner=session_id)]
-    line = _line(session, session_id)
+    line = upward(session_id, continued(session, [session_id]))[::-1]
     place = {one: index for index, one in enumerate(line)}
     found = rows_of(session, _CHAIN_ROWS, **given(line))
     in_order = sorted(found, key=lambda row: (place[row.session_id], row.id))
     return [to_turn(row) for row in _without_replays(_without_copies(in_order))]
-
-
-def _line(session: Session, session_id: str) -> list[str]:
-    """The sessions that it continues, the first one first; a ring is cut where it closes."""
-    parents = {row.id: row.continues for row in session.execute(_CHAIN, given([session_id]))}
-    line: dict[str, None] = {}
-    current: str | None = session_id
-    while current is not None and current in parents and current not in line:
-        line[current] = None
-        current = parents[current]
-    return list(reversed(line))
 
 
 def _without_copies(in_order: Sequence[Any]) -> list[Any]:

@@ -6,6 +6,8 @@ exception texts end up in logs.
 
 from __future__ import annotations
 
+from collections.abc import Collection, Iterable
+
 
 class HermesStoreError(Exception):
     """Base of all errors of this package."""
@@ -22,6 +24,21 @@ def no_such_session(session_id: str) -> NotFoundError:
         session_id: The id that was asked for.
     """
     return NotFoundError(f"there is no session {session_id!r}; list the sessions to see what there is")
+
+
+def require_sessions(wanted: Iterable[str], found: Collection[str]) -> None:
+    """Make sure that sessions were found.
+
+    Args:
+        wanted: Their ids.
+        found: The ids that there are.
+
+    Raises:
+        NotFoundError: One of them is not among those; the message names it.
+    """
+    for one in wanted:
+        if one not in found:
+            raise no_such_session(one)
 
 
 class ConflictError(HermesStoreError):

@@ -6,7 +6,7 @@ are to be had from here as well. Each question takes a constant number of statem
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Mapping
 from typing import Any, cast
 
 from sqlalchemy import ColumnElement, func, literal_column, select
@@ -14,7 +14,7 @@ from sqlalchemy.orm import Session
 
 from hermes_store.cells import Problems, read_text, read_timestamp
 from hermes_store.edges import ACTIVITY, EDGES, LINEAGE
-from hermes_store.errors import no_such_session
+from hermes_store.errors import no_such_session, require_sessions
 from hermes_store.records import Kind, LineageNode, LineageReport
 from hermes_store.scope import Scope
 from hermes_store.search.rows import MESSAGES, SESSIONS, s
@@ -24,10 +24,12 @@ from hermes_store.walks import (
     ancestors,
     chain_upward,
     continuations,
+    continued,
     conversation_root,
     descendants,
     in_bytes,
     top,
+    upward,
 )
 
 __all__ = ["Ids", "LineageRepository", "ancestors", "chain_upward", "continuations", "conversation_root", "descendants"]
@@ -88,9 +90,8 @@ class LineageRepository:
             NotFoundError: One of them does not exist.
         """
         with self._scope.reading() as session:
-            rows = session.execute(chain_upward(session_ids)).all()
-        parents: dict[str, str | None] = {row.id: row.continues for row in rows}
-        _require(session_ids, parents)
+            parents = continued(session, session_ids)
+        require_sessions(session_ids, parents)
         return {one: top(one, parents) for one in session_ids}
 
     def tip(self, session_id: str) -> str:
@@ -121,7 +122,7 @@ class LineageRepository:
         statement = select(LINEAGE.c.session_id, LINEAGE.c.tip_id).where(among(LINEAGE.c.session_id, session_ids))
         with self._scope.reading() as session:
             found = {str(row[0]): str(row[1]) for row in session.execute(statement)}
-        _require(session_ids, found)
+        require_sessions(session_ids, found)
         return found
 
     def resume_target(self, session_id: str) -> str:
@@ -146,23 +147,20 @@ class LineageRepository:
         Raises:
             NotFoundError: There is no such session.
         """
-        head = self.conversation_root(session_id)
-        walk = continuations(head)
-        statement = select(SESSIONS.c.id, SESSIONS.c.parent_session_id).join(walk, walk.c.id == SESSIONS.c.id)
         with self._scope.reading() as session:
-            rows = sorted(
-                session.execute(statement).all()
-            )  # here: SQLite might walk all sessions to have them in order
+            head = conversation_root(session, session_id)
+            walk = continuations(head)
+            statement = select(SESSIONS.c.id, SESSIONS.c.parent_session_id).join(walk, walk.c.id == SESSIONS.c.id)
+            # Sorted here: SQLite might walk all sessions to have them in order.
+            rows = sorted(session.execute(statement).all())
+        require_sessions([session_id], [row.id for row in rows])
         below: dict[str | None, list[str]] = {}
         for id_, parent_id in rows:
             below.setdefault(parent_id, []).append(str(id_))
-        line = {head: None}
-        waiting = [head]
-        while waiting:
-            fresh = [one for one in below.get(waiting.pop(0), ()) if one not in line]
-            line |= dict.fromkeys(fresh)
-            waiting += fresh
-        return list(line)
+        line = [head]
+        for one in line:  # grows while it is walked; a ring ends at its head
+            line.extend(child for child in below.get(one, ()) if child != head)
+        return line
 
     def ancestors(self, session_id: str) -> list[str]:
         """All ancestors, from the parent up to the root.
@@ -177,13 +175,8 @@ class LineageRepository:
         statement = select(SESSIONS.c.id, SESSIONS.c.parent_session_id).join(walk, walk.c.id == SESSIONS.c.id)
         with self._scope.reading() as session:
             parents = {str(row[0]): row[1] for row in session.execute(statement)}
-        _require([session_id], parents)
-        line: dict[str, None] = {}
-        current = parents[session_id]
-        while current in parents and current != session_id and current not in line:
-            line[current] = None
-            current = parents[current]
-        return list(line)
+        require_sessions([session_id], parents)
+        return upward(session_id, parents)[1:]
 
     def descendants(self, session_id: str) -> list[str]:
         """All sessions below, over edges of every kind, in the order of their ids.
@@ -197,7 +190,7 @@ class LineageRepository:
         walk = descendants(session_id)
         with self._scope.reading() as session:
             found = [str(id_) for id_ in session.scalars(select(walk.c.id).order_by(walk.c.id))]
-        _require([session_id], found)
+        require_sessions([session_id], found)
         return [one for one in found if one != session_id]
 
     def children(self, session_id: str) -> dict[str, Kind]:
@@ -214,7 +207,7 @@ class LineageRepository:
         )
         with self._scope.reading() as session:
             found = session.scalars(select(SESSIONS.c.id).where(SESSIONS.c.id == session_id)).all()
-            _require([session_id], found)
+            require_sessions([session_id], found)
             rows = session.execute(below.order_by(EDGES.c.session_id)).all()
         return {str(id_): cast("Kind", kind) for id_, kind in rows}
 
@@ -244,12 +237,6 @@ class LineageRepository:
         return found[0]
 
 
-def _require(session_ids: Iterable[str], found: Collection[str]) -> None:
-    for one in session_ids:
-        if one not in found:
-            raise no_such_session(one)
-
-
 def _tree(session: Session, session_id: str) -> LineageNode:
     walk = descendants(session_id)
     live = select(func.count()).where(MESSAGES.c.session_id == s.c.id, func.coalesce(MESSAGES.c.active, 1) == 1)
@@ -269,7 +256,7 @@ def _tree(session: Session, session_id: str) -> LineageNode:
         .join(EDGES, EDGES.c.session_id == s.c.id)
     ).all()
     by_id = {str(row.id): row for row in rows}
-    _require([session_id], by_id)
+    require_sessions([session_id], by_id)
     continued = {row.parent_session_id for row in rows if row.kind == "compression"}
     heads = {id_ for id_, row in by_id.items() if id_ == session_id or row.kind != "compression"}
     walked = session.scalars(select(LINEAGE.c.tip_id).where(among(LINEAGE.c.session_id, heads & continued)))

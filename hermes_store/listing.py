@@ -39,7 +39,7 @@ from hermes_store.search.filters import Moment, read_flag, read_moment, read_nam
 from hermes_store.search.rows import SESSIONS, m, s, visible
 from hermes_store.sqlite.activity import FRESHEST, FRESHEST_WITHOUT, QUARTER, activity_fault, counts_agree
 from hermes_store.sqlite.views import current_shape
-from hermes_store.walks import IDS, among, chain_upward, continuations, given, top, tops
+from hermes_store.walks import IDS, among, continuations, continued, given, in_bytes, top, tops
 
 #: Kinds of session that head a conversation of their own, and those that do so only when they are asked for.
 HEADS: tuple[Kind, ...] = ("root", "branch", "reset")
@@ -233,7 +233,7 @@ def by_start(connection: Connection, filters: ListFilters) -> Iterator[Head]:
 
     def key(start: Any, id_: str) -> tuple[float, bytes]:
         usable = isinstance(start, int | float) and EARLIEST <= start <= LATEST
-        return (start if usable else 0.0), id_.encode(errors="surrogatepass")
+        return (start if usable else 0.0), in_bytes(id_)
 
     def regular() -> Iterator[tuple[tuple[float, bytes], Head]]:
         usable = _head.c.started_at.between(EARLIEST, LATEST)
@@ -290,11 +290,6 @@ def _bounds(connection: Connection) -> str:
 
 
 @cache
-def _chain() -> Select[Any]:
-    return chain_upward(IDS)
-
-
-@cache
 def _activities() -> Select[Any]:
     return select(s.c.id, literal_column(ACTIVITY)).where(among(s.c.id, IDS))
 
@@ -309,7 +304,7 @@ def _find_heads(connection: Connection, ids: Sequence[str], known: dict[str, str
     """Find the heads of sessions' conversations where they are not known, and note them."""
     unknown = [id_ for id_ in ids if id_ not in known]
     if unknown:
-        known |= tops({row[0]: row[1] for row in connection.execute(_chain(), given(unknown)).all()})
+        known |= tops(continued(connection, unknown))
 
 
 def _ring_heads(connection: Connection) -> list[str]:
@@ -323,14 +318,14 @@ def _ring_heads(connection: Connection) -> list[str]:
     suspects = [str(id_) for id_ in connection.scalars(later)]
     if not suspects:
         return []
-    parents = {row.id: row.continues for row in connection.execute(_chain(), given(suspects))}
+    parents = continued(connection, suspects)
     return sorted({head for one in suspects if one in parents and parents[head := top(one, parents)] is not None})
 
 
 def _final(waiting: dict[str, Head], latest: dict[str, float], filters: ListFilters, horizon: float) -> Iterator[Head]:
     """Take what nothing that was not met yet can come before."""
     ready = [id_ for id_ in waiting if latest[id_] >= horizon]
-    ready.sort(key=lambda id_: (latest[id_], id_.encode(errors="surrogatepass")), reverse=True)
+    ready.sort(key=lambda id_: (latest[id_], in_bytes(id_)), reverse=True)
     for id_ in ready:
         head = waiting.pop(id_)
         if filters.allows(latest[id_]):

@@ -18,7 +18,7 @@ from hermes_store.locks import free_sessions
 from hermes_store.models import HermesSession, Message, SessionModelUsage, SystemPrompt
 from hermes_store.records import Removal
 from hermes_store.search.rows import MESSAGES, SESSIONS
-from hermes_store.walks import IDS, among, chain_upward, given, top
+from hermes_store.walks import IDS, among, continued, given, top
 
 _WORK = ("delegate", "tool")
 _edge = EDGES.alias("edge")
@@ -74,7 +74,7 @@ def remove(session: Session, removal: Removal) -> Removal:
 
 
 def _doomed(session: Session, ids: Collection[str], *, detach: bool) -> set[str]:
-    parents = {row.id: row.continues for row in session.execute(chain_upward(IDS), given(ids))}
+    parents = continued(session, ids)
     heads = {top(one, parents) for one in ids}
     if not detach:
         doomed = _with_work(session, heads)
@@ -129,7 +129,7 @@ def _detach(session: Session, removal: Removal) -> None:
     rows = session.execute(
         select(EDGES.c.session_id, EDGES.c.parent_id, EDGES.c.kind).where(among(EDGES.c.session_id, removal.detached))
     ).all()
-    parents = {row.id: row.continues for row in session.execute(chain_upward(IDS), given(removal.detached))}
+    parents = continued(session, removal.detached)
     for row in rows:
         if row.kind == "compression":
             head = session.get_one(HermesSession, top(str(row.session_id), parents))

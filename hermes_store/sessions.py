@@ -17,7 +17,7 @@ from sqlalchemy import ColumnElement, Select, case, func, select, update
 from sqlalchemy.orm import Session
 
 from hermes_store.edges import EDGES, LINEAGE
-from hermes_store.errors import ConflictError, NotFoundError, no_such_session
+from hermes_store.errors import ConflictError, NotFoundError, no_such_session, require_sessions
 from hermes_store.listing import HEADS, ListArguments, by_activity, by_start, count, make_list_filters, page
 from hermes_store.locks import require_free
 from hermes_store.models import HermesSession, Message
@@ -496,10 +496,7 @@ def _find(session: Session, session_id: str) -> HermesSession:
 
 
 def _require_all(session: Session, ids: Collection[str]) -> None:
-    found = set(session.scalars(select(HermesSession.id).where(among(SESSIONS.c.id, ids))))
-    for one in ids:
-        if one not in found:
-            raise no_such_session(one)
+    require_sessions(ids, set(session.scalars(select(HermesSession.id).where(among(SESSIONS.c.id, ids)))))
 
 
 def _set_flags(session: Session, members: Any, **values: float) -> None:

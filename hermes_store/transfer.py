@@ -20,14 +20,14 @@ from sqlalchemy.orm import Session
 
 from hermes_store.cells import Problems, read_timestamp
 from hermes_store.edges import EARLIEST
-from hermes_store.errors import InvalidMessageError, no_such_session
+from hermes_store.errors import InvalidMessageError, require_sessions
 from hermes_store.message_reading import rows, to_export
 from hermes_store.message_rows import KNOWN_NAMES, NewMessage, encode_message
 from hermes_store.models import Message, SessionModelUsage, SystemPrompt
 from hermes_store.records import ImportReport
 from hermes_store.search.rows import MESSAGES, SESSIONS, in_history
 from hermes_store.session_rows import clean_text, prompt_key, require_text
-from hermes_store.titles import clean_title, settle_title
+from hermes_store.titles import LONGEST, clean_title, settle_title
 from hermes_store.transcript import OF_SESSION, insert_rows, recount, rows_of, run
 from hermes_store.walks import among
 
@@ -39,7 +39,6 @@ _NOT_COPIED = frozenset(
 )
 _COPIED = frozenset(column.name for column in SESSIONS.columns) - _NOT_COPIED
 _KNOWN = _COPIED | _NOT_COPIED | {"messages", "usage"}
-_TITLE_LENGTH = 100
 
 _ALL_SESSIONS = select(SESSIONS).order_by(SESSIONS.c.id)
 _USAGE_OF = select(_USAGE).where(_USAGE.c.session_id == bindparam("owner"))
@@ -70,9 +69,7 @@ def export(session: Session, session_ids: Collection[str] | None, *, include_ina
     """
     statement = _ALL_SESSIONS if session_ids is None else _ALL_SESSIONS.where(among(SESSIONS.c.id, session_ids))
     found = {str(row["id"]): row for row in session.execute(statement).mappings()}
-    for one in session_ids or ():
-        if one not in found:
-            raise no_such_session(one)
+    require_sessions(session_ids or (), found)
     return [_document(session, id_, row, include_inactive=include_inactive) for id_, row in found.items()]
 
 
@@ -286,7 +283,7 @@ def _add_session(session: Session, one: Incoming, done: _Progress) -> None:
         values["system_prompt_hash"] = prompt_key(text)
         if _shared(session, values["system_prompt_hash"]) is None:
             session.execute(insert(_PROMPTS), {"hash": values["system_prompt_hash"], "prompt": text})
-    cleaned = clean_title(one.title[:_TITLE_LENGTH]) if isinstance(one.title, str) else None
+    cleaned = clean_title(one.title[:LONGEST]) if isinstance(one.title, str) else None
     if cleaned is not None:
         values["title"] = settle_title(session, one.id, cleaned, "suffix")
         if values["title"] != one.title:

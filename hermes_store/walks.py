@@ -16,6 +16,7 @@ from sqlalchemy import (
     CTE,
     BindParameter,
     ColumnElement,
+    Connection,
     Select,
     String,
     bindparam,
@@ -106,7 +107,7 @@ def continuations(ids: Ids) -> CTE:
 def chain_upward(ids: Ids) -> Select[Any]:
     """Select ``id`` and ``continues`` of sessions and of all that they continue.
 
-    ``continues`` is the parent over a compression edge; NULL at the head of a conversation. `top` reads it.
+    ``continues`` is the parent over a compression edge; NULL at the head of a conversation. `continued` reads it.
 
     Args:
         ids: Where to start.
@@ -121,6 +122,37 @@ def chain_upward(ids: Ids) -> Select[Any]:
     return select(walk.c.id, walk.c.continues)
 
 
+def continued(database: Session | Connection, ids: Collection[str]) -> dict[str, str | None]:
+    """Read what sessions continue, and what that continues, up to the heads of their conversations.
+
+    Args:
+        database: Where to look.
+        ids: The sessions; those that do not exist are not among the result.
+
+    Returns:
+        Session id to the session it continues; None at the head of a conversation.
+    """
+    return {row.id: row.continues for row in database.execute(_CHAIN, given(ids)).all()}
+
+
+def upward(session_id: str, parents: Mapping[str, str | None]) -> list[str]:
+    """Follow parents as far as there are any; a ring is cut where it closes.
+
+    Args:
+        session_id: Where to start.
+        parents: Session id to its parent's.
+
+    Returns:
+        The line, from the session itself up; empty when it is not among those known.
+    """
+    line: dict[str, None] = {}
+    current: str | None = session_id
+    while current is not None and current in parents and current not in line:
+        line[current] = None
+        current = parents[current]
+    return list(line)
+
+
 def top(session_id: str, parents: Mapping[str, str | None]) -> str:
     """Follow parents to the top; of a ring, which has none, the smallest id stands for it.
 
@@ -128,15 +160,11 @@ def top(session_id: str, parents: Mapping[str, str | None]) -> str:
         session_id: Where to start.
         parents: Session id to its parent's.
     """
-    seen: dict[str, None] = {}
-    current: str | None = session_id
-    while current is not None and current in parents and current not in seen:
-        seen[current] = None
-        last, current = current, parents[current]
-    if current is None or current not in seen:
-        return last if seen else session_id
-    line = list(seen)
-    return min(line[line.index(current) :], key=in_bytes)
+    line = upward(session_id, parents)
+    if not line:
+        return session_id
+    beyond = parents[line[-1]]
+    return min(line[line.index(beyond) :], key=in_bytes) if beyond in line else line[-1]
 
 
 def tops(parents: Mapping[str, str | None]) -> dict[str, str]:
@@ -183,5 +211,7 @@ def conversation_root(session: Session, session_id: str) -> str:
         session: Where to look.
         session_id: The session; its own id comes back when it does not exist.
     """
-    parents = {row.id: row.continues for row in session.execute(chain_upward(session_id))}
-    return top(session_id, parents)
+    return top(session_id, continued(session, [session_id]))
+
+
+_CHAIN = chain_upward(IDS)

@@ -21,7 +21,7 @@ from sqlalchemy import Connection
 
 from hermes_store.edges import ACTIVITY, lineage_views
 from hermes_store.sqlite.shape import Shape, text_digest
-from hermes_store.walks import IDS, chain_upward, given, tops
+from hermes_store.walks import continued, tops
 
 ACTIVITY_TABLE = "hs_session_activity"
 #: Seconds of the unit that bounds are counted in.
@@ -140,8 +140,7 @@ def settle(connection: Connection) -> None:
     unknown = connection.exec_driver_sql(_UNSETTLED, (_SETTLED_AT_ONCE,)).scalars().all()
     if unknown:
         # With all that they continue: a head is forgotten by conversation, so none may be half known.
-        rows = connection.execute(chain_upward(IDS), given(unknown))
-        _store(connection, tops({row[0]: row[1] for row in rows}))
+        _store(connection, tops(continued(connection, unknown)))
 
 
 def _all_heads(connection: Connection) -> dict[str, str]:

@@ -139,17 +139,27 @@ def _words(value: object, *, formal: frozenset[str] = _FORMAL_KEYS) -> Iterator[
             yield json.dumps(item)
 
 
+def replace_surrogates(text: str) -> tuple[str, int]:
+    """Replace halves of surrogate pairs, which UTF-8 cannot hold.
+
+    Args:
+        text: The text.
+
+    Returns:
+        Valid Unicode, and how many characters were replaced.
+    """
+    try:
+        text.encode()  # much faster than looking for them
+    except UnicodeEncodeError:
+        return _SURROGATES.subn("\ufffd", text)
+    return text, 0
+
+
 def _joined(lines: Iterator[str]) -> str:
-    return _SURROGATES.sub("\ufffd", "\n".join(line for line in lines if line))
+    return replace_surrogates("\n".join(line for line in lines if line))[0]
 
 
 def _readable(text: str) -> tuple[str, str | None]:
     """Replace lone surrogates, and note a subclass of str: the driver's mark of bytes that are no UTF-8."""
-    if type(text) is str:
-        try:
-            text.encode()  # much faster than looking for surrogates
-        except UnicodeEncodeError:
-            pass
-        else:
-            return text, None
-    return str(_SURROGATES.sub("\ufffd", text)), UNDECODABLE
+    valid, replaced = replace_surrogates(text)
+    return str(valid), UNDECODABLE if replaced or type(text) is not str else None

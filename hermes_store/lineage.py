@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from typing import Any, cast
 
-from sqlalchemy import ColumnElement, func, literal_column, select
+from sqlalchemy import ColumnElement, literal_column, select
 from sqlalchemy.orm import Session
 
 from hermes_store.cells import Problems, read_text, read_timestamp
@@ -17,7 +17,7 @@ from hermes_store.edges import ACTIVITY, EDGES, LINEAGE
 from hermes_store.errors import no_such_session, require_sessions
 from hermes_store.records import Kind, LineageNode, LineageReport
 from hermes_store.scope import Scope
-from hermes_store.search.rows import MESSAGES, SESSIONS, s
+from hermes_store.search.rows import MESSAGES, SESSIONS, live_messages, s
 from hermes_store.walks import (
     Ids,
     among,
@@ -239,7 +239,6 @@ class LineageRepository:
 
 def _tree(session: Session, session_id: str) -> LineageNode:
     walk = descendants(session_id)
-    live = select(func.count()).where(MESSAGES.c.session_id == s.c.id, func.coalesce(MESSAGES.c.active, 1) == 1)
     rows = session.execute(
         select(
             s.c.id,
@@ -250,7 +249,7 @@ def _tree(session: Session, session_id: str) -> LineageNode:
             s.c.end_reason,
             EDGES.c.kind,
             literal_column(ACTIVITY).label("activity"),
-            live.scalar_subquery().label("messages"),
+            live_messages(s).label("messages"),
         )
         .join(walk, walk.c.id == s.c.id)
         .join(EDGES, EDGES.c.session_id == s.c.id)

@@ -10,16 +10,13 @@ from __future__ import annotations
 import json
 import math
 import os
-import re
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple
 
-from hermes_store.content import STRUCTURED_PREFIX
+from hermes_store.content import STRUCTURED_PREFIX, replace_surrogates
 from hermes_store.errors import InvalidMessageError
 from hermes_store.session_rows import require_time
 
-_SURROGATES = re.compile("[\ud800-\udfff]")
-_REPLACEMENT = "\ufffd"
 #: What a half surrogate pair looks like in JSON with ASCII escapes; whole pairs do too, so it only says: look closer.
 _ESCAPED_SURROGATE = "\\ud"
 #: Microseconds between messages of one call that have no time of their own, so that their times differ.
@@ -66,11 +63,8 @@ class _Text:
 
     def clean(self, text: str) -> str:
         """Replace the halves of surrogate pairs."""
-        try:
-            text.encode()  # much faster than looking for them
-        except UnicodeEncodeError:
-            text, count = _SURROGATES.subn(_REPLACEMENT, text)
-            self.replaced += count
+        text, count = replace_surrogates(text)
+        self.replaced += count
         return text
 
     def dump(self, name: str, value: object) -> str:

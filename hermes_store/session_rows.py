@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import re
 import secrets
 import time
 from collections.abc import Mapping
@@ -19,11 +18,11 @@ from sqlalchemy import inspect
 from sqlalchemy.orm import Session
 
 from hermes_store.cells import Problems, read_count, read_json, read_number, read_text, read_timestamp
+from hermes_store.content import replace_surrogates
 from hermes_store.edges import EARLIEST, LATEST
 from hermes_store.models import HermesSession, SystemPrompt
 from hermes_store.records import SessionInfo
 
-_SURROGATES = re.compile("[\ud800-\udfff]")
 #: Columns that have parameters of their own, or that nothing but their own method sets.
 _NOT_GIVEN = frozenset({"id", "parent_session_id", "title", "system_prompt_hash", "system_prompt_inline"})
 _UNCOVERED = frozenset({"cron", "subagent"})
@@ -184,7 +183,7 @@ def clean_text(text: str) -> str:
     Args:
         text: The text.
     """
-    return _SURROGATES.sub("\ufffd", text)
+    return replace_surrogates(text)[0]
 
 
 def to_record(row: HermesSession) -> SessionInfo:

@@ -16,7 +16,7 @@ from hermes_store.content import decode
 from hermes_store.edges import ACTIVITY, EARLIEST, LATEST, LINEAGE
 from hermes_store.listing import Head
 from hermes_store.records import SessionSummary
-from hermes_store.search.rows import MESSAGES, m, s, visible
+from hermes_store.search.rows import MESSAGES, beginning, live_messages, m, s, visible
 from hermes_store.walks import IDS, among, continuations, given
 
 _PREVIEW_CHARACTERS = 63
@@ -70,13 +70,11 @@ def _counts() -> Select[Any]:
     """Count live messages, and those that are older than their session, and sum the writers' counters."""
     walk = continuations(IDS)
     count = select(func.count()).where(m.c.session_id == s.c.id)
-    # Hermes takes NULL for live. Two ranges of an index: a function of the column would be worked out for each message.
-    live = count.where(m.c.active == 1).scalar_subquery() + count.where(m.c.active.is_(None)).scalar_subquery()
     old = count.where(m.c.active == 1, m.c.timestamp < s.c.started_at)
     return (
         select(
             walk.c.origin,
-            func.sum(live).label("messages"),
+            func.sum(live_messages(s)).label("messages"),
             func.sum(case((walk.c.id != walk.c.origin, old.scalar_subquery()), else_=0)).label("old"),
             func.sum(s.c.tool_call_count).label("tool_calls"),
             func.max(literal_column(ACTIVITY)).label("activity"),
@@ -125,10 +123,8 @@ def _copies() -> Select[Any]:
 
 @cache
 def _previews() -> Select[Any]:
-    # Structured content begins with a NUL character, where length() ends: it is needed whole to be decoded.
-    shown = case((func.length(m.c.content) == 0, m.c.content), else_=func.substr(m.c.content, 1, _PREVIEW_READ))
     first = (
-        select(shown)
+        select(beginning(m.c.content, _PREVIEW_READ))
         .where(
             m.c.session_id == s.c.id,
             m.c.role == "user",

@@ -80,23 +80,38 @@ def triggers(creates: Mapping[str, str]) -> None:
     exactly("trigger", creates)
 
 
-def exactly(kind: str, creates: Mapping[str, str]) -> bool:
+def exactly(kind: str, creates: Mapping[str, str], bind: Connection | None = None) -> bool:
     """Give objects of a kind exactly these texts; one that has another is dropped first.
 
     Args:
         kind: ``trigger`` or ``view``; of ours, whose names say so by their prefix, also ``table`` or ``index``.
         creates: Name to its CREATE text.
+        bind: A connection inside a write transaction; that of the revision when not given.
 
     Returns:
         Whether there was anything to do.
     """
-    wrong = {name: create for name, create in creates.items() if _stored(kind, name) != create}
+    bind = bind or op.get_bind()
+    wrong = {name: create for name, create in creates.items() if _stored(kind, name, bind) != create}
     for name, create in wrong.items():
-        for other in ("table", "view", "index", "trigger") if name.startswith(_OURS) else (kind,):
-            if _stored(other, name) is not None:
-                op.get_bind().exec_driver_sql(f"DROP {other} {quoted(name)}")
-        op.get_bind().exec_driver_sql(create)
+        if name.startswith(_OURS):
+            make_room(bind, name)
+        elif _stored(kind, name, bind) is not None:
+            bind.exec_driver_sql(f"DROP {kind} {quoted(name)}")
+        bind.exec_driver_sql(create)
     return bool(wrong)
+
+
+def make_room(bind: Connection, name: str) -> None:
+    """Drop whatever has a name that is ours by its prefix.
+
+    Args:
+        bind: A connection inside a write transaction.
+        name: The name.
+    """
+    for kind in ("table", "view", "index", "trigger"):
+        if _stored(kind, name, bind) is not None:
+            bind.exec_driver_sql(f"DROP {kind} {quoted(name)}")
 
 
 def primary_key(table: str, key: Sequence[str], create: str, *, order_by: str) -> None:
@@ -261,9 +276,9 @@ def _declarations(create: str) -> dict[str, str]:
         return declarations
 
 
-def _stored(kind: str, name: str) -> str | None:
+def _stored(kind: str, name: str, bind: Connection | None = None) -> str | None:
     row = (
-        op.get_bind()
+        (bind or op.get_bind())
         .exec_driver_sql("SELECT sql FROM main.sqlite_master WHERE type = ? AND name = ?", (kind, name))
         .first()
     )

@@ -14,7 +14,7 @@ from types import ModuleType
 from sqlalchemy.exc import DatabaseError
 
 from hermes_store.migrations.filelock import upgrade_lock
-from hermes_store.migrations.report import Progress, ProgressCallback
+from hermes_store.migrations.report import ProgressCallback, silent
 from hermes_store.migrations.segments import merge
 from hermes_store.migrations.steps import inspect_now, writing
 from hermes_store.sqlite.decoded import TEXT_INDEX, is_index_failure, text_objects_fault
@@ -69,7 +69,7 @@ def optimize(
                 if fault is None:
                     try:
                         with writing(engine) as writer:
-                            merge(writer, progress or _silent, name)
+                            merge(writer, progress or silent, name)
                     except DatabaseError as error:
                         if not is_index_failure(error):
                             raise
@@ -88,7 +88,3 @@ def _fault(shape: Shape, name: str) -> str | None:
         return text_objects_fault(shape)
     found = shape.word if name == WORD_INDEX else shape.trigram
     return "was written by a Hermes unknown to us" if found.unknown else stated_fault(shape, name)
-
-
-def _silent(_progress: Progress) -> None:
-    """Nobody asked to be told."""

@@ -20,7 +20,7 @@ from sqlalchemy.exc import DatabaseError
 from hermes_store.errors import SchemaBehindError
 from hermes_store.migrations.filelock import upgrade_lock
 from hermes_store.migrations.preflight import require_sound
-from hermes_store.migrations.report import Progress, ProgressCallback, UpgradeReport
+from hermes_store.migrations.report import ProgressCallback, UpgradeReport, silent
 from hermes_store.migrations.runner import pending_work
 from hermes_store.migrations.search_objects import capable, describe_unknown, hands_off
 from hermes_store.migrations.steps import inspect_now
@@ -87,7 +87,7 @@ def rebuild_indexes(
                 reasons.append("asked for")
             if reasons:
                 require_sound(path, engine, inspect_now(engine))  # it is from the messages that they are made
-            work = pending_work(path, engine, progress or _silent, report.note)
+            work = pending_work(path, engine, progress or silent, report.note)
             with engine.connect().execution_options(**{BEGIN_OPTION: "immediate"}) as writer, writer.begin():
                 able = _able(writer, path, report)
                 if able and reasons:
@@ -122,7 +122,3 @@ def _explained(path: Path) -> Iterator[None]:
         yield
     except DatabaseError as error:
         raise explain_open_error(path, error) from error
-
-
-def _silent(_progress: Progress) -> None:
-    """Nobody asked to be told."""

@@ -28,6 +28,10 @@ class Progress:
 ProgressCallback = Callable[[Progress], None]
 
 
+def silent(_progress: Progress) -> None:
+    """Nobody asked to be told."""
+
+
 @dataclass(slots=True)
 class UpgradeReport:
     """What an upgrade found and did.

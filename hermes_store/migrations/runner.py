@@ -29,7 +29,7 @@ from hermes_store.migrations.chain import apply_again, chain, recognise, stamped
 from hermes_store.migrations.filelock import rebuild_lock, upgrade_lock
 from hermes_store.migrations.pending import PendingWork, detach_damaged, is_pending
 from hermes_store.migrations.preflight import require_known, require_sound, require_store
-from hermes_store.migrations.report import Progress, ProgressCallback, UpgradeReport
+from hermes_store.migrations.report import Progress, ProgressCallback, UpgradeReport, silent
 from hermes_store.migrations.search_objects import describe_unknown, hands_off
 from hermes_store.migrations.steps import inspect_now
 from hermes_store.migrations.text_fill import is_text_queued
@@ -130,7 +130,7 @@ def run_upgrade(
             require_file(path)
             engine = make_engine(path, driver=driver, timeout=timeout)
             try:
-                upgrade = _Upgrade(path, engine, report, progress or _silent, driver)
+                upgrade = _Upgrade(path, engine, report, progress or silent, driver)
                 upgrade.run(revision, run_revisions, backup=backup, thorough=thorough)
             finally:
                 engine.dispose()
@@ -325,10 +325,6 @@ def _explain(path: Path, error: Exception) -> HermesStoreError:
     if code == sqlite3.SQLITE_READONLY or "readonly" in text:
         return ReadOnlyError(f"{path} cannot be written; check the permissions of the file and its folder")
     return UpgradeError(f"{path}: {text}; the step was rolled back: see what it says, then run the upgrade again")
-
-
-def _silent(_progress: Progress) -> None:
-    """Nobody asked to be told."""
 
 
 def summarise(rows_before: Mapping[str, int], rows_after: Mapping[str, int]) -> list[str]:

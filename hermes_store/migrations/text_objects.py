@@ -11,6 +11,7 @@ from collections.abc import Mapping
 
 from sqlalchemy import Connection
 
+from hermes_store.migrations import ensure
 from hermes_store.migrations.markers import drop_markers
 from hermes_store.migrations.report import UpgradeReport
 from hermes_store.migrations.search_objects import capable, retire, shadow_tables, unhook
@@ -37,7 +38,7 @@ def lay_out(
         report: Where to say what the SQLite library cannot do.
     """
     shape = inspect(connection)
-    made = _make_all(connection, shape, tables, triggers)
+    made = _make_all(connection, tables, triggers)
     if capable(connection, shape, report) and not _is_whole(shape, index):
         _replace(connection, shape, index)
         made = True
@@ -55,7 +56,7 @@ def make_anew(connection: Connection, tables: Mapping[str, str], triggers: Mappi
         index: The CREATE text of the index.
     """
     shape = inspect(connection)
-    _make_all(connection, shape, tables, triggers)
+    _make_all(connection, tables, triggers)
     _replace(connection, shape, index)
     drop_markers(connection, TEXT_FILL_KEY)
 
@@ -79,29 +80,18 @@ def take_down(connection: Connection, tables: Mapping[str, str], triggers: Mappi
     drop_markers(connection, TEXT_FILL_KEY)
 
 
-def _make_all(connection: Connection, shape: Shape, tables: Mapping[str, str], triggers: Mapping[str, str]) -> bool:
+def _make_all(connection: Connection, tables: Mapping[str, str], triggers: Mapping[str, str]) -> bool:
     """Give the plain objects exactly these texts; say whether that took anything."""
-    wanted = [("table", *item) for item in tables.items()] + [("trigger", *item) for item in triggers.items()]
-    wrong = [(name, text) for kind, name, text in wanted if shape.objects.get((kind, name)) != text]
-    for name, text in wrong:
-        _drop(connection, shape, name)
-        connection.exec_driver_sql(text)
-    return bool(wrong)
+    made = [ensure.exactly(kind, texts, connection) for kind, texts in (("table", tables), ("trigger", triggers))]
+    return any(made)
 
 
 def _replace(connection: Connection, shape: Shape, index: str) -> None:
     if not shape.objects.get(("table", TEXT_INDEX), "CREATE VIRTUAL TABLE").startswith("CREATE VIRTUAL TABLE"):
-        _drop(connection, shape, TEXT_INDEX)
+        ensure.make_room(connection, TEXT_INDEX)
     retire(connection, shape, [TEXT_INDEX])
     connection.exec_driver_sql(index)
 
 
 def _is_whole(shape: Shape, index: str) -> bool:
     return shape.objects.get(("table", TEXT_INDEX)) == index and not lacks_parts(shape, TEXT_INDEX, TEXT_PARTS)
-
-
-def _drop(connection: Connection, shape: Shape, name: str) -> None:
-    """Make room for a name that is ours by its prefix."""
-    for kind in ("table", "view", "index", "trigger"):
-        if shape.has(kind, name):
-            connection.exec_driver_sql(f"DROP {kind} {quoted(name)}")

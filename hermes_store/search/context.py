@@ -8,11 +8,11 @@ import operator
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from sqlalchemy import ColumnElement, Connection, ScalarSelect, Select, bindparam, case, func, select
+from sqlalchemy import ColumnElement, Connection, ScalarSelect, Select, bindparam, select
 
 from hermes_store.content import decode
 from hermes_store.search.records import ContextMessage
-from hermes_store.search.rows import MESSAGES, listed, m, neighbour, visible
+from hermes_store.search.rows import MESSAGES, beginning, listed, m, neighbour, visible
 
 _shown = MESSAGES.alias("shown")
 
@@ -84,10 +84,7 @@ def context_statement(*, include_inactive: bool) -> Select[Any]:
         .where(m.c.id.in_(listed(bindparam("ids"))))
         .cte("around")
     )
-    # Structured content begins with a NUL character, where length() ends: it is needed whole to be decoded.
-    content = case(
-        (func.length(_shown.c.content) == 0, _shown.c.content), else_=func.substr(_shown.c.content, 1, CONTEXT_LENGTH)
-    )
+    content = beginning(_shown.c.content, CONTEXT_LENGTH)
     return select(around.c.hit, _shown.c.id, _shown.c.role, content.label("content")).join_from(
         around, _shown, _shown.c.id.in_([around.c.before, around.c.after])
     )

@@ -180,6 +180,30 @@ def among(value: ColumnElement[Any], members: Iterable[str] | Iterable[int]) -> 
     return value.in_(listed(literal(json.dumps(list(members)))))
 
 
+def live_messages(session: FromClause) -> ColumnElement[int]:
+    """Count the live messages of a session; Hermes takes NULL for live.
+
+    Two ranges of an index: a function of the column would be worked out for each message.
+
+    Args:
+        session: ``sessions`` under any name.
+    """
+    count = select(func.count()).where(m.c.session_id == session.c.id)
+    return count.where(m.c.active == 1).scalar_subquery() + count.where(m.c.active.is_(None)).scalar_subquery()
+
+
+def beginning(content: ColumnElement[Any], characters: int) -> ColumnElement[Any]:
+    """Read no more of a content than is shown, if it is text.
+
+    Structured content begins with a NUL character, where length() ends: it is needed whole to be decoded.
+
+    Args:
+        content: The column.
+        characters: How many are shown.
+    """
+    return case((func.length(content) == 0, content), else_=func.substr(content, 1, characters))
+
+
 def listed(members: ColumnElement[str]) -> Select[Any]:
     """Give the members of a list that is one parameter.
 

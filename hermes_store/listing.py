@@ -14,7 +14,7 @@ from __future__ import annotations
 import heapq
 import re
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache, cached_property
 from itertools import islice
@@ -222,10 +222,11 @@ def by_start(connection: Connection, filters: ListFilters) -> Iterator[Head]:
 
     Args:
         connection: A connection inside a transaction.
-        filters: Which are wanted; those on activity are not looked at here.
+        filters: Which are wanted.
     """
     wanted = _Wanted(connection, filters)
     rings = wanted.heads(_ring_heads(connection))
+    rings = {id_: rings[id_] for id_ in wanted.timely(rings)}
     started = {}
     if rings:
         starts = select(s.c.id, s.c.started_at).where(among(s.c.id, list(rings)))
@@ -242,7 +243,7 @@ def by_start(connection: Connection, filters: ListFilters) -> Iterator[Head]:
             statement = wanted.select().where(part).order_by(order, _head.c.id.desc())
             with connection.execute(statement) as rows:
                 while batch := rows.fetchmany(_LARGEST_BATCH):
-                    kept = wanted.refined([str(row.id) for row in batch])
+                    kept = wanted.timely(wanted.refined([str(row.id) for row in batch]))
                     yield from (
                         (key(row.started_at, row.id), Head(str(row.id), row.kind)) for row in batch if row.id in kept
                     )
@@ -259,9 +260,7 @@ def count(connection: Connection, filters: ListFilters) -> int:
         connection: A connection inside a transaction.
         filters: Which are wanted.
     """
-    timed = filters.after is not None or filters.before is not None
-    found = by_activity(connection, filters, expected=_LARGEST_BATCH) if timed else by_start(connection, filters)
-    return sum(1 for _ in found)
+    return sum(1 for _ in by_start(connection, filters))
 
 
 def page(heads: Iterator[Head], limit: int, offset: int) -> list[Head]:
@@ -342,7 +341,7 @@ def _heads(kinds: tuple[Kind, ...]) -> Select[Any]:
 
 
 class _Wanted:
-    """Applies the filters that do not depend on activity."""
+    """Applies the filters; those on activity only where it is not known already."""
 
     def __init__(self, connection: Connection, filters: ListFilters) -> None:
         self._connection = connection
@@ -404,6 +403,17 @@ class _Wanted:
             kept = kept & speaking if self._filters.has_messages else kept - speaking
         return kept
 
+    def timely(self, ids: Collection[str]) -> Collection[str]:
+        """Keep the conversations whose last activity is wanted.
+
+        Args:
+            ids: Their heads.
+        """
+        if self._filters.after is None and self._filters.before is None:
+            return ids
+        found = self._connection.execute(_latest(), given(ids)).all()
+        return {row.origin for row in found if self._filters.allows(row.activity)}
+
     @cached_property
     def _at_tip(self) -> list[ColumnElement[bool]]:
         filters = self._filters
@@ -437,6 +447,13 @@ def _speaking() -> Select[tuple[str]]:
     walk = continuations(IDS)
     shown = exists().where(m.c.session_id == walk.c.id, visible(m, include_inactive=False))
     return select(walk.c.origin).where(shown).distinct()
+
+
+@cache
+def _latest() -> Select[Any]:
+    walk = continuations(IDS)
+    activity: ColumnElement[Any] = func.max(literal_column(ACTIVITY)).label("activity")
+    return select(walk.c.origin, activity).join(s, s.c.id == walk.c.id).group_by(walk.c.origin)
 
 
 def name_matcher(query: str) -> Any:

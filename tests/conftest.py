@@ -28,6 +28,8 @@ if os.environ.get("HERMES_STORE_TEST_SQLITE") == "pysqlite3":
     sys.modules["sqlite3.dbapi2"] = pysqlite3.dbapi2
 
 
+from hermes_store import HermesStore
+
 pytest_plugins = ["hermes_store.testing"]
 
 
@@ -48,6 +50,14 @@ def released(tmp_path: Path) -> Released:
         return target
 
     return copy
+
+
+@pytest.fixture(scope="session")
+def empty_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A store with nothing in it, as migrations build it; to be copied."""
+    path = tmp_path_factory.mktemp("empty") / "state.db"
+    HermesStore.open(path, migrate="auto").close()
+    return path
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

@@ -23,21 +23,14 @@ from hermes_store.records import SessionSummary
 QUERIES = ("notes", "100%", "a_", "A\\B", "会話", "%", "naïve", "ss", "é", "a b", "a.b")
 
 
-@pytest.fixture(scope="module")
-def empty(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    path = tmp_path_factory.mktemp("empty") / "state.db"
-    HermesStore.open(path, migrate="auto").close()
-    return path
-
-
 @pytest.fixture
-def make(empty: Path, tmp_path: Path) -> Any:
+def make(empty_file: Path, tmp_path: Path) -> Any:
     """Put a forest into a file of its own and open it."""
     opened: list[HermesStore] = []
 
     def made(forest: Forest) -> HermesStore:
         path = tmp_path / f"{len(opened)}.db"
-        shutil.copyfile(empty, path)
+        shutil.copyfile(empty_file, path)
         write(path, forest)
         opened.append(HermesStore.open(path))
         return opened[-1]

@@ -15,8 +15,6 @@ from lineage import forests as making
 from lineage.forests import BASE, Forest, Row, forests, seeded
 from lineage.reference import Entry, Reference, is_below, markers, usable
 
-from hermes_store import HermesStore
-
 T = float(BASE)
 
 
@@ -618,19 +616,12 @@ def test_an_unknown_id_takes_nothing_with_it():
 # ---------------------------------------------------------------------------------------------------- generated forests
 
 
-@pytest.fixture(scope="module")
-def migrated(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    path = tmp_path_factory.mktemp("migrated") / "state.db"
-    with HermesStore.open(path, migrate="auto"):
-        return path
-
-
 @pytest.fixture
-def copied(migrated: Path, tmp_path: Path) -> Iterator[Callable[[], Path]]:
+def copied(empty_file: Path, tmp_path: Path) -> Iterator[Callable[[], Path]]:
     """A new copy of the empty file each time, over the last one."""
 
     def copy_it() -> Path:
-        return Path(shutil.copyfile(migrated, tmp_path / "state.db"))
+        return Path(shutil.copyfile(empty_file, tmp_path / "state.db"))
 
     return copy_it
 

@@ -18,16 +18,9 @@ from hermes_store import HermesStore
 from hermes_store.edges import lineage_views
 
 
-@pytest.fixture(scope="module")
-def empty(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    path = tmp_path_factory.mktemp("empty") / "state.db"
-    HermesStore.open(path, migrate="auto").close()
-    return path
-
-
 @pytest.fixture
-def path(empty: Path, tmp_path: Path) -> Path:
-    return Path(shutil.copyfile(empty, tmp_path / "state.db"))
+def path(empty_file: Path, tmp_path: Path) -> Path:
+    return Path(shutil.copyfile(empty_file, tmp_path / "state.db"))
 
 
 def test_the_files_views_are_those_of_this_version(path: Path) -> None:

@@ -14,13 +14,6 @@ import pytest
 from hermes_store import HermesStore
 
 
-@pytest.fixture(scope="session")
-def empty_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    path = tmp_path_factory.mktemp("empty") / "state.db"
-    HermesStore.open(path, migrate="auto").close()
-    return path
-
-
 @pytest.fixture
 def store(empty_file: Path, tmp_path: Path) -> Iterator[HermesStore]:
     with HermesStore.open(shutil.copyfile(empty_file, tmp_path / "state.db")) as opened:

@@ -4,9 +4,8 @@ A conversation is a head (a root, a branch or a reset) with the chain of compres
 and tool runs are no conversations of their own. An entry says what began it from the head and where it stands from the
 tip.
 
-By activity, sessions are met from the freshest bound on (`hermes_store.sqlite.activity`). Each leads to its head; the
-exact activity of those met is looked up; and what is at least as fresh as the next bound is final. So a page costs what
-it shows, in batches that grow, whatever the file holds. By start, heads come from the index on starts.
+By activity, they come from `hermes_store.freshest`: a page costs what it shows and little of what it skips, whatever
+the file holds. By start, heads come from the index on starts.
 """
 
 from __future__ import annotations
@@ -34,20 +33,18 @@ from sqlalchemy import (
 )
 
 from hermes_store.edges import ACTIVITY, EARLIEST, EDGES, LATEST, LINEAGE
+from hermes_store.freshest import freshest
+from hermes_store.membership import find_heads
 from hermes_store.records import Kind
 from hermes_store.search.filters import Moment, read_flag, read_moment, read_names
 from hermes_store.search.rows import SESSIONS, m, s, visible
-from hermes_store.sqlite.activity import FRESHEST, FRESHEST_WITHOUT, QUARTER, activity_fault, counts_agree
-from hermes_store.sqlite.views import current_shape
-from hermes_store.walks import IDS, among, continuations, continued, given, in_bytes, top, tops
+from hermes_store.walks import IDS, among, continuations, continued, given, in_bytes, top
 
 #: Kinds of session that head a conversation of their own, and those that do so only when they are asked for.
 HEADS: tuple[Kind, ...] = ("root", "branch", "reset")
 WORKERS: tuple[Kind, ...] = ("delegate", "tool")
 #: Sessions looked at with one statement.
-_FIRST_BATCH, _LARGEST_BATCH = 32, 4096
-#: A mark in ``connection.info``: under this schema cookie every session had a row in the activity table.
-_COMPLETE = "hermes_store_activity_complete"
+_LARGEST_BATCH = 4096
 
 _head = SESSIONS.alias("head")
 _tip = SESSIONS.alias("tip")
@@ -159,62 +156,22 @@ class Head:
     kind: Kind
 
 
-def by_activity(connection: Connection, filters: ListFilters, *, expected: int) -> Iterator[Head]:
+def by_activity(connection: Connection, filters: ListFilters, *, expected: int, skipped: int = 0) -> Iterator[Head]:
     """Give conversations, the latest activity first, then by id; those without any come last.
 
     Args:
         connection: A connection inside a transaction.
         filters: Which are wanted.
         expected: How many will be asked for, about.
+        skipped: How many of the first are only counted: their order among themselves may be another one.
     """
-    wanted = _Wanted(connection, filters)
-    heads: dict[str, str] = {}
-    latest: dict[str, float] = {}
-    waiting: dict[str, Head] = {}
-    size = min(max(expected + expected // 4, _FIRST_BATCH), _LARGEST_BATCH)
-    with connection.exec_driver_sql(_bounds(connection)) as bounds:
-        while batch := bounds.fetchmany(size):
-            size = min(size * 2, _LARGEST_BATCH)
-            heads |= {id_: head for id_, _, head in batch if head is not None}
-            _find_heads(connection, [id_ for id_, _, _ in batch], heads)
-            met = dict.fromkeys(heads[id_] for id_, _, _ in batch if id_ in heads)
-            fresh = wanted.heads([head for head in met if head not in latest])
-            waiting |= fresh
-            latest |= dict.fromkeys(fresh, 0.0)
-            _look_up(connection, batch, heads, latest)
-            horizon = batch[-1][1] * QUARTER
-            yield from _final(waiting, latest, filters, horizon)
-            if filters.after is not None and horizon < filters.after:
-                return
-    yield from _final(waiting, latest, filters, 0)
-
-
-def _look_up(connection: Connection, batch: Sequence[Any], heads: dict[str, str], latest: dict[str, float]) -> None:
-    """Look up the exact activity of sessions that may be the freshest of their conversations.
-
-    First of one session of each, the one with the freshest bound: hardly any other can still be fresher after that.
-    Where its bound turns out too high (messages went), all members of its conversation are looked at.
-    """
-    bounds = {heads[id_]: (id_, bound) for id_, bound, _ in reversed(batch) if heads.get(id_) in latest}
-    chosen = [id_ for head, (id_, bound) in bounds.items() if bound * QUARTER > latest[head]]
-    _note(connection, chosen, heads, latest)
-    others = [
-        id_
-        for id_, bound, _ in batch
-        if heads.get(id_) in latest and bound * QUARTER > latest[heads[id_]] and bounds[heads[id_]][0] != id_
-    ]
-    _note(connection, others, heads, latest)
-    stale = [head for head, (_, bound) in bounds.items() if latest[head] < (bound - 1) * QUARTER]
-    if stale:
-        members = connection.execute(_members(), given(stale)).all()
-        heads |= {row.id: row.origin for row in members}
-        _note(connection, [row.id for row in members], heads, latest)
-
-
-def _note(connection: Connection, ids: Sequence[str], heads: dict[str, str], latest: dict[str, float]) -> None:
-    if ids:
-        for id_, activity in connection.execute(_activities(), given(ids)).all():
-            latest[heads[id_]] = max(latest[heads[id_]], activity)
+    timed = filters.after is not None or filters.before is not None
+    wanted = _Wanted(connection, filters).heads
+    for one in freshest(connection, wanted, expected=expected, skipped=0 if timed else skipped, exact=timed):
+        if filters.after is not None and one.activity < filters.after:
+            return
+        if filters.allows(one.activity):
+            yield Head(one.id, one.kind)
 
 
 def by_start(connection: Connection, filters: ListFilters) -> Iterator[Head]:
@@ -248,7 +205,9 @@ def by_start(connection: Connection, filters: ListFilters) -> Iterator[Head]:
                         (key(row.started_at, row.id), Head(str(row.id), row.kind)) for row in batch if row.id in kept
                     )
 
-    ringed = sorted(((key(started.get(id_), id_), head) for id_, head in rings.items()), key=_first, reverse=True)
+    ringed = sorted(
+        ((key(started.get(id_), id_), Head(id_, kind)) for id_, kind in rings.items()), key=_first, reverse=True
+    )
     for _, head in heapq.merge(regular(), ringed, key=_first, reverse=True):
         yield head
 
@@ -278,34 +237,6 @@ def _first(item: tuple[Any, Head]) -> Any:
     return item[0]
 
 
-def _bounds(connection: Connection) -> str:
-    shape = current_shape(connection)
-    if activity_fault(shape) is None:
-        if connection.info.get(_COMPLETE) != shape.schema_cookie and counts_agree(connection):
-            connection.info[_COMPLETE] = shape.schema_cookie
-        if connection.info.get(_COMPLETE) == shape.schema_cookie:
-            return FRESHEST
-    return FRESHEST_WITHOUT
-
-
-@cache
-def _activities() -> Select[Any]:
-    return select(s.c.id, literal_column(ACTIVITY)).where(among(s.c.id, IDS))
-
-
-@cache
-def _members() -> Select[Any]:
-    walk = continuations(IDS)
-    return select(walk.c.origin, walk.c.id)
-
-
-def _find_heads(connection: Connection, ids: Sequence[str], known: dict[str, str]) -> None:
-    """Find the heads of sessions' conversations where they are not known, and note them."""
-    unknown = [id_ for id_ in ids if id_ not in known]
-    if unknown:
-        known |= tops(continued(connection, unknown))
-
-
 def _ring_heads(connection: Connection) -> list[str]:
     """Find what stands for the rings of compressions; going round one, time cannot only go on."""
     parent = SESSIONS.alias("parent")
@@ -319,16 +250,6 @@ def _ring_heads(connection: Connection) -> list[str]:
         return []
     parents = continued(connection, suspects)
     return sorted({head for one in suspects if one in parents and parents[head := top(one, parents)] is not None})
-
-
-def _final(waiting: dict[str, Head], latest: dict[str, float], filters: ListFilters, horizon: float) -> Iterator[Head]:
-    """Take what nothing that was not met yet can come before."""
-    ready = [id_ for id_ in waiting if latest[id_] >= horizon]
-    ready.sort(key=lambda id_: (latest[id_], in_bytes(id_)), reverse=True)
-    for id_ in ready:
-        head = waiting.pop(id_)
-        if filters.allows(latest[id_]):
-            yield head
 
 
 @cache
@@ -347,8 +268,8 @@ class _Wanted:
         self._connection = connection
         self._filters = filters
 
-    def heads(self, ids: Sequence[str]) -> dict[str, Head]:
-        """Keep the heads that are wanted.
+    def heads(self, ids: Sequence[str]) -> dict[str, Kind]:
+        """Keep the heads that are wanted, and say what they are to their parents.
 
         Args:
             ids: Heads of any kind; what stands for a ring counts as a root.
@@ -356,12 +277,8 @@ class _Wanted:
         if not ids:
             return {}
         found = self._connection.execute(self.select(ring=True).where(among(_head.c.id, IDS)), given(ids)).all()
-        kept = self.refined([str(row.id) for row in found])
-        return {
-            str(row.id): Head(str(row.id), "root" if row.kind == "compression" else row.kind)
-            for row in found
-            if row.id in kept
-        }
+        kept = self.refined([id_ for id_, _, _ in found])
+        return {id_: "root" if kind == "compression" else kind for id_, kind, _ in found if id_ in kept}
 
     def select(self, *, ring: bool = False) -> Select[Any]:
         """Select ``id, kind, started_at`` of the heads that pass the filters on heads.
@@ -438,7 +355,7 @@ class _Wanted:
         holds = name_matcher(self._filters.query or "")
         rows = self._connection.execute(select(s.c.id, s.c.title))
         heads: dict[str, str] = {}
-        _find_heads(self._connection, [str(id_) for id_, title in rows if holds(id_) or holds(title)], heads)
+        find_heads(self._connection, [str(id_) for id_, title in rows if holds(id_) or holds(title)], heads)
         return set(heads.values())
 
 

@@ -117,7 +117,7 @@ class SessionRepository:
         with self._scope.reading() as session:
             connection = session.connection()
             if order == "activity":
-                heads = by_activity(connection, wanted, expected=limit + offset)
+                heads = by_activity(connection, wanted, expected=limit + offset, skipped=offset)
             else:
                 heads = by_start(connection, wanted)
             return summaries(connection, page(heads, limit, offset))

@@ -5,19 +5,21 @@ Counts are of live messages, each once: a continuation may have taken messages o
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import json
+from collections.abc import Collection, Mapping, Sequence
 from functools import cache
 from typing import Any
 
-from sqlalchemy import Connection, Select, and_, case, exists, func, literal_column, or_, select
+from sqlalchemy import Connection, Select, String, and_, bindparam, case, exists, func, literal_column, or_, select
 
 from hermes_store.cells import Problems, read_count, read_text, read_timestamp
 from hermes_store.content import decode
 from hermes_store.edges import ACTIVITY, EARLIEST, LATEST, LINEAGE
 from hermes_store.listing import Head
+from hermes_store.membership import members
 from hermes_store.records import SessionSummary
 from hermes_store.search.rows import MESSAGES, beginning, live_messages, m, s, visible
-from hermes_store.walks import IDS, among, continuations, given
+from hermes_store.walks import IDS, among, given
 
 _PREVIEW_CHARACTERS = 63
 #: Characters of a message read for a preview: blanks at its beginning count.
@@ -33,61 +35,69 @@ def summaries(connection: Connection, heads: Sequence[Head]) -> list[SessionSumm
     """
     if not heads:
         return []
-    ids = [head.id for head in heads]
-    tips: dict[str, str] = {row[0]: row[1] for row in connection.execute(_tips(), given(ids)).all()}
-    rows = {row.id: row for row in connection.execute(_rows(), given({*ids, *tips.values()})).all()}
-    counted = {row.origin: row for row in connection.execute(_counts(), given(ids)).all()}
-    old = [origin for origin, row in counted.items() if row.old]
-    copies = {row.origin: row for row in connection.execute(_copies(), given(old)).all()}
-    previews: dict[str, object] = {
-        row[0]: row[1] for row in connection.execute(_previews(), given({*ids, *tips.values()})).all()
-    }
+    belonging = members(connection, [head.id for head in heads])
+    rows: dict[str, dict[str, Any]] = {head.id: {} for head in heads}
+    for row in connection.execute(_counted(), given(belonging)).all():
+        rows[belonging[row.id]][row.id] = row
+    tips = _tips(connection, rows)
+    shown = {row.id: row for row in connection.execute(_shown(), given({*rows, *tips.values()})).all()}
+    taking = {head for head, some in rows.items() if any(row.takes_along for row in some.values())}
+    copied = {id_: head for id_, head in belonging.items() if head in taking}
+    copies = {row.origin: row for row in connection.execute(_copies(), _pairs(copied)).all()} if copied else {}
     return [
-        _summary(
-            head,
-            rows[head.id],
-            rows[tips[head.id]],
-            (counted[head.id], copies.get(head.id)),
-            previews.get(tips[head.id]) or previews.get(head.id),
-        )
+        _summary(head, shown[head.id], shown[tips[head.id]], rows[head.id].values(), copies.get(head.id))
         for head in heads
     ]
 
 
+def _pairs(belonging: Mapping[str, str]) -> dict[str, str]:
+    return {"pairs": json.dumps(belonging)}
+
+
+def _tips(connection: Connection, conversations: Mapping[str, Mapping[str, Any]]) -> dict[str, str]:
+    """Find where conversations go on: where each session has one continuation, by following them.
+
+    At a fork, where the activity of whole branches decides, the view is asked.
+    """
+    tips = {}
+    forked = []
+    for head, rows in conversations.items():
+        continuation = {row.parent_session_id: id_ for id_, row in rows.items() if id_ != head}
+        if len(continuation) < len(rows) - 1:
+            forked.append(head)
+        tip = head
+        while tip in continuation:
+            tip = continuation[tip]
+        tips[head] = tip
+    if forked:
+        tips |= {row[0]: row[1] for row in connection.execute(_forked_tips(), given(forked)).all()}
+    return tips
+
+
 @cache
-def _tips() -> Select[Any]:
+def _forked_tips() -> Select[Any]:
     return select(LINEAGE.c.session_id, LINEAGE.c.tip_id).where(among(LINEAGE.c.session_id, IDS))
 
 
 @cache
-def _rows() -> Select[Any]:
-    shown = ("id", "source", "title", "model", "cwd", "session_key", "started_at", "end_reason")
-    return select(*(s.c[name] for name in (*shown, "archived", "pinned", "hidden"))).where(among(s.c.id, IDS))
-
-
-@cache
-def _counts() -> Select[Any]:
-    """Count live messages, and those that are older than their session, and sum the writers' counters."""
-    walk = continuations(IDS)
-    count = select(func.count()).where(m.c.session_id == s.c.id)
-    old = count.where(m.c.active == 1, m.c.timestamp < s.c.started_at)
-    return (
-        select(
-            walk.c.origin,
-            func.sum(live_messages(s)).label("messages"),
-            func.sum(case((walk.c.id != walk.c.origin, old.scalar_subquery()), else_=0)).label("old"),
-            func.sum(s.c.tool_call_count).label("tool_calls"),
-            func.max(literal_column(ACTIVITY)).label("activity"),
-        )
-        .join(s, s.c.id == walk.c.id)
-        .group_by(walk.c.origin)
-    )
+def _counted() -> Select[Any]:
+    """Select what is summed over a conversation; ``takes_along`` where live messages are older than their session."""
+    older = exists().where(m.c.session_id == s.c.id, m.c.active == 1, m.c.timestamp < s.c.started_at)
+    return select(
+        s.c.id,
+        s.c.parent_session_id,
+        s.c.tool_call_count,
+        live_messages(s).label("messages"),
+        and_(s.c.parent_session_id.is_not(None), older).label("takes_along"),
+        literal_column(ACTIVITY).label("activity"),
+    ).where(among(s.c.id, IDS))
 
 
 @cache
 def _copies() -> Select[Any]:
     """Count live messages that a continuation took along from an earlier member; they are older than it."""
-    walk = continuations(IDS)
+    pairs = func.json_each(bindparam("pairs", type_=String)).table_valued("key", "value")
+    walk = select(pairs.c.key.label("id"), pairs.c.value.label("origin")).cte("belonging")
     other = walk.alias("other")
     original = MESSAGES.alias("original")
     same = or_(
@@ -122,7 +132,9 @@ def _copies() -> Select[Any]:
 
 
 @cache
-def _previews() -> Select[Any]:
+def _shown() -> Select[Any]:
+    """Select what heads and tips say of themselves, and the beginning of the first thing that a user said."""
+    columns = ("id", "source", "title", "model", "cwd", "session_key", "started_at", "end_reason")
     first = (
         select(beginning(m.c.content, _PREVIEW_READ))
         .where(
@@ -135,13 +147,15 @@ def _previews() -> Select[Any]:
         .limit(1)
         .scalar_subquery()
     )
-    return select(s.c.id, first).where(among(s.c.id, IDS))
+    return select(*(s.c[name] for name in (*columns, "archived", "pinned", "hidden")), first.label("preview")).where(
+        among(s.c.id, IDS)
+    )
 
 
-def _summary(head: Head, first: Any, tip: Any, counts: tuple[Any, Any], preview: object) -> SessionSummary:
-    counted, copies = counts
+def _summary(head: Head, first: Any, tip: Any, counted: Collection[Any], copies: Any) -> SessionSummary:
     problems = Problems()
-    calls = read_count(counted.tool_calls, "tool_call_count", problems) or 0
+    calls = sum(read_count(row.tool_call_count, "tool_call_count", problems) or 0 for row in counted)
+    preview = tip.preview or first.preview
     return SessionSummary(
         id=str(tip.id),
         root_id=head.id,
@@ -152,9 +166,9 @@ def _summary(head: Head, first: Any, tip: Any, counts: tuple[Any, Any], preview:
         cwd=read_text(tip.cwd, "cwd", problems),
         session_key=read_text(tip.session_key, "session_key", problems),
         started=read_timestamp(first.started_at, "started_at", problems),
-        last_activity=counted.activity or None,
+        last_activity=max(row.activity for row in counted) or None,
         end_reason=read_text(tip.end_reason, "end_reason", problems),
-        message_count=counted.messages - (copies.messages if copies else 0),
+        message_count=sum(row.messages for row in counted) - (copies.messages if copies else 0),
         tool_call_count=max(calls - (copies.tool_calls if copies else 0), 0),
         archived=first.archived == 1,
         pinned=first.pinned == 1,

@@ -4,9 +4,11 @@ Two views say what each session is to its parent, and where that leads: ``hs_ses
 ``parent_id``, ``kind``) and ``hs_session_lineage``, which adds ``root_id``, ``tip_id`` and ``depth``. Both read nothing
 but Hermes's tables; ask them for single sessions (``WHERE session_id = …``): each row of the second walks its tree.
 
-The table ``hs_session_activity`` holds a bound on each session's last activity, and which session heads its
-conversation (NULL where that has to be found out again), so that a listing starts with the freshest. Its triggers run in every program that writes the file, so they must not be able to fail: no index, no JSON,
-no constraint, and no conflict that the OR clause of an outer INSERT could turn against its writer.
+The table ``hs_session_activity`` holds the quarter of an hour of each session's last activity, which session heads its
+conversation (NULL where either has to be found out again), and of heads the latest quarter in their conversation, so
+that a listing starts with the freshest. Its triggers run in every program that writes the file, so they must not be able to fail: no
+search index, no JSON, no constraint, and no conflict that the OR clause of an outer INSERT could turn against its
+writer.
 """
 
 from __future__ import annotations
@@ -22,12 +24,12 @@ branch_labels = None
 depends_on = None
 
 TABLES = {
-    "hs_session_activity": "CREATE TABLE hs_session_activity (session_id TEXT PRIMARY KEY, quarter INTEGER, head_id TEXT)",
+    "hs_session_activity": "CREATE TABLE hs_session_activity (session_id TEXT PRIMARY KEY, quarter INTEGER, head_id TEXT, latest INTEGER)",
 }
 
 INDEXES = {
-    "ix_hs_session_activity_quarter": """CREATE INDEX ix_hs_session_activity_quarter
-    ON hs_session_activity (quarter DESC, session_id, head_id)""",
+    "ix_hs_session_activity_latest": """CREATE INDEX ix_hs_session_activity_latest
+    ON hs_session_activity (latest DESC, session_id, head_id) WHERE head_id = session_id""",
     "ix_hs_session_activity_head": """CREATE INDEX ix_hs_session_activity_head
     ON hs_session_activity (head_id, quarter)""",
 }
@@ -44,8 +46,8 @@ BEGIN
         SELECT a.head_id FROM sessions AS p JOIN sessions AS s ON s.parent_session_id = p.id
         JOIN hs_session_activity AS a ON a.session_id = s.id
         WHERE p.id IN (new.parent_session_id) AND p.end_reason = 'compression');
-    INSERT INTO hs_session_activity (session_id, quarter, head_id)
-    SELECT new.id, 0, CASE WHEN new.parent_session_id IS NULL THEN new.id END
+    INSERT INTO hs_session_activity (session_id, quarter, head_id, latest)
+    SELECT new.id, 0, CASE WHEN new.parent_session_id IS NULL THEN new.id END, 0
     WHERE NOT EXISTS (SELECT 1 FROM hs_session_activity WHERE session_id = new.id);
     UPDATE hs_session_activity SET quarter = CAST(new.started_at / 900 AS INTEGER) + 1
     WHERE session_id = new.id AND new.started_at BETWEEN 86400 AND 7258118400
@@ -92,8 +94,8 @@ WHEN new.id IS NOT old.id
 BEGIN
     UPDATE hs_session_activity SET head_id = NULL;
     DELETE FROM hs_session_activity WHERE session_id = old.id;
-    INSERT INTO hs_session_activity (session_id, quarter, head_id)
-    SELECT new.id, 0, CASE WHEN new.parent_session_id IS NULL THEN new.id END
+    INSERT INTO hs_session_activity (session_id, quarter, head_id, latest)
+    SELECT new.id, 0, CASE WHEN new.parent_session_id IS NULL THEN new.id END, 0
     WHERE NOT EXISTS (SELECT 1 FROM hs_session_activity WHERE session_id = new.id);
     UPDATE hs_session_activity SET quarter = CAST(new.started_at / 900 AS INTEGER) + 1
     WHERE session_id = new.id AND new.started_at BETWEEN 86400 AND 7258118400
@@ -132,6 +134,41 @@ WHEN new.timestamp BETWEEN 86400 AND 7258118400
 BEGIN
     UPDATE hs_session_activity SET quarter = CAST(new.timestamp / 900 AS INTEGER) + 1
     WHERE session_id = new.session_id AND quarter < CAST(new.timestamp / 900 AS INTEGER) + 1;
+END""",
+    "hs_activity_message_replace": """CREATE TRIGGER hs_activity_message_replace BEFORE INSERT ON messages
+WHEN EXISTS (SELECT 1 FROM messages WHERE id = new.id)
+BEGIN
+    UPDATE hs_session_activity SET head_id = NULL WHERE head_id IN (
+        SELECT a.head_id FROM messages AS m JOIN hs_session_activity AS a ON a.session_id = m.session_id
+        WHERE m.id = new.id);
+END""",
+    "hs_activity_message_move": """CREATE TRIGGER hs_activity_message_move AFTER UPDATE OF session_id, timestamp ON messages
+WHEN old.timestamp BETWEEN 86400 AND 7258118400
+ AND (new.timestamp IS NOT old.timestamp OR new.session_id IS NOT old.session_id)
+BEGIN
+    UPDATE hs_session_activity SET head_id = NULL WHERE head_id IN (
+        SELECT a.head_id FROM hs_session_activity AS a
+        WHERE a.session_id = old.session_id AND old.timestamp >= (a.quarter - 1) * 900);
+END""",
+    "hs_activity_message_delete": """CREATE TRIGGER hs_activity_message_delete AFTER DELETE ON messages
+WHEN old.timestamp BETWEEN 86400 AND 7258118400
+BEGIN
+    UPDATE hs_session_activity SET head_id = NULL WHERE head_id IN (
+        SELECT a.head_id FROM hs_session_activity AS a
+        WHERE a.session_id = old.session_id AND old.timestamp >= (a.quarter - 1) * 900);
+END""",
+    "hs_activity_session_lower": """CREATE TRIGGER hs_activity_session_lower AFTER UPDATE OF last_activity_at ON sessions
+WHEN old.last_activity_at BETWEEN 86400 AND 7258118400
+ AND coalesce(new.last_activity_at NOT BETWEEN old.last_activity_at AND 7258118400, 1)
+BEGIN
+    UPDATE hs_session_activity SET head_id = NULL WHERE head_id IN (
+        SELECT a.head_id FROM hs_session_activity AS a WHERE a.session_id = new.id);
+END""",
+    "hs_activity_bound": """CREATE TRIGGER hs_activity_bound AFTER UPDATE OF quarter ON hs_session_activity
+WHEN new.head_id IS NOT NULL
+BEGIN
+    UPDATE hs_session_activity SET latest = new.quarter
+    WHERE session_id = new.head_id AND head_id = session_id AND (latest IS NULL OR latest < new.quarter);
 END""",
 }
 
